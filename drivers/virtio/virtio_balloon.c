@@ -9,8 +9,7 @@
  * Two units.  The device counts in wire pages of 4 KiB: PFNs on the wire,
  * num_pages and actual.  Linux counts in pages of PAGE_SIZE: everything that
  * the memory management sees, the OOM notifier's result included.  Wire counts
- * end in _wire; pages_to_wire(), wire_to_pages() and target_to_pages() are the
- * only places that convert.
+ * end in _wire; the functions below "Units" are the only ones that convert.
  *
  * The life of a page:
  *
@@ -26,25 +25,29 @@
  * keeps them, and its buffer, until the device answers or has been reset.
  *
  * The unit of work is a batch: many requests in flight, one kick, one wait, one
- * write of "actual".  There are two batches.  One belongs to the size worker
- * (and to removal, once the worker is disabled).  The other is the OOM
- * notifier's, or the publish worker's when it settles a late one; whoever sets
- * BATCH_OWNED has it.
+ * write of "actual".  Each batch has an owner: the size worker (or removal, once
+ * the worker is disabled), who holds the OOM lock, who holds the migration lock.
+ * Every owner has its own slots of a ring, so that posting never fails for want
+ * of room.
  *
  * Locks, outermost first:
  *
  *   publish_lock          one writer of "actual"
+ *   migration.lock        one page migrates at a time
+ *   report.lock           one report at a time
+ *   oom_mutex             the OOM batch; never held across an allocation
  *   balloon_queue.lock    one per virtqueue, irq-safe: every add, get and
  *                         callback switch, and what hangs on the answers
  *   pressure.lock         irq-safe leaf: OOM step and rest
  *
  * The OOM notifier runs with the kernel's oom_lock held, in any task that
- * allocates.  It takes only the last two, allocates nothing and writes no
- * configuration: on some transports a configuration access allocates.
+ * allocates.  Of the driver's locks it takes only the last three.  It allocates
+ * nothing and writes no configuration: on some transports that allocates.
  */
 
 #include <linux/atomic.h>
 #include <linux/balloon_compaction.h>
+#include <linux/debugfs.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/list_sort.h>
@@ -52,9 +55,12 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/oom.h>
+#include <linux/page_reporting.h>
+#include <linux/pm_wakeup.h>
 #include <linux/shrinker.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/suspend.h>
 #include <linux/swap.h>
 #include <linux/virtio.h>
 #include <linux/virtio_balloon.h>
@@ -63,6 +69,9 @@
 #include <linux/vmstat.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+
+#define CREATE_TRACE_POINTS
+#include <trace/events/virtio_balloon.h>
 
 /* 2 MiB, the huge page that hypervisors back guests with. */
 #define BLOCK_BYTES		SZ_2M
@@ -83,6 +92,8 @@
 
 /* 32 MiB: some 10 ms of work for a device that discards page by page. */
 #define BATCH_WIRE_MAX		8192U
+/* One slot for the worker, one for OOM, one for migration, and none to spare. */
+#define RING_MIN		4U
 /* A batch slower than this halves the next: device and guest stay responsive. */
 #define BATCH_SLOW_MS		20
 /* balloon_page_list_*() run with interrupts off: no more pages at a call. */
@@ -101,12 +112,15 @@
 
 /* Waits look again this often: breaking a device wakes nobody. */
 #define WAIT_SLICE		(HZ / 5)
-/* oom_lock is held and every allocation in the guest waits behind it. */
-#define OOM_TIMEOUT		(5 * HZ)
-/* Removal must end; after this the device is reset, and told nothing more. */
-#define REMOVE_TIMEOUT		(5 * HZ)
+/* oom_lock is held: nobody else's allocation can call for help meanwhile. */
+#define OOM_TIMEOUT		(5UL * HZ)
+/* Compaction and memory offlining wait behind it, with a page locked. */
+#define MIGRATE_TIMEOUT		(5UL * HZ)
+/* Removal must end: so long for one answer, and for telling all of it. */
+#define REMOVE_TIMEOUT		(5UL * HZ)
+#define REMOVE_TELL_TIMEOUT	(30UL * HZ)
 /* A loaded host swaps to make room for its guests; give it time. */
-#define WORKER_TIMEOUT		(30 * HZ)
+#define WORKER_TIMEOUT		(30UL * HZ)
 
 /* Memory is short: look again after 200 ms, 400 ms, ... 5 s. */
 #define BACKOFF_MIN		(HZ / 5)
@@ -114,16 +128,25 @@
 /* Pages are isolated for migration: they are back within a few passes. */
 #define ISOLATED_DELAY		(HZ / 20)
 
+/* Chunks set aside in one batch because their PFNs do not fit the wire. */
+#define UNFIT_MAX		256U
+
+/* Reclaim may be slow: a batch is filled no longer than this. */
+#define FILL_TIME		(HZ / 10)
+
 /* Hinted blocks that the device has not answered; see hint_run(). */
 #define HINT_POSTED_MAX		32U
 /* Left in the hint ring for the two commands. */
 #define HINT_SLOTS_CMD		2U
 
-#define CHUNK_GFP	((GFP_HIGHUSER_MOVABLE | __GFP_NOMEMALLOC | \
-			  __GFP_NOWARN | __GFP_SKIP_ZERO) & ~__GFP_RECLAIM)
-/* Single pages may reclaim, mildly: never compact, never kill. */
-#define PAGE_GFP	(GFP_HIGHUSER_MOVABLE | __GFP_NOMEMALLOC | \
-			 __GFP_NOWARN | __GFP_NORETRY | __GFP_SKIP_ZERO)
+/*
+ * Chunks are taken where they lie free.  Single pages may reclaim, mildly: never
+ * compact, never kill.  Movable memory only where balloon pages can move.
+ */
+#define BALLOON_GFP	(balloon_mapping_gfp_mask() | __GFP_NOMEMALLOC | \
+			 __GFP_NOWARN | __GFP_SKIP_ZERO)
+#define CHUNK_GFP	(BALLOON_GFP & ~__GFP_RECLAIM)
+#define PAGE_GFP	(BALLOON_GFP | __GFP_NORETRY)
 
 static bool first_ten_stats;
 module_param(first_ten_stats, bool, 0444);
@@ -137,7 +160,25 @@ enum balloon_queue_id {
 	QUEUE_DEFLATE,
 	QUEUE_STATS,
 	QUEUE_HINT,
+	QUEUE_REPORT,
 	QUEUE_NR,
+};
+
+/* What debugfs counts since the device was probed; names in counter_names[]. */
+enum balloon_counter {
+	COUNT_INFLATE_BATCHES,
+	COUNT_DEFLATE_BATCHES,
+	COUNT_KICKS,
+	COUNT_CONFIG_WRITES,
+	COUNT_BLOCKS,
+	COUNT_OOM_CALLS,
+	COUNT_OOM_PAGES,
+	COUNT_MIGRATED,
+	COUNT_MIGRATE_DECLINED,
+	COUNT_STALLS,
+	COUNT_REPORTED,
+	COUNT_HINTED,
+	COUNT_NR,
 };
 
 /**
@@ -146,7 +187,7 @@ enum balloon_queue_id {
  * @vq: the ring, NULL where the feature is not negotiated; never changes while
  *	the device is ready
  * @lock: every add, get and callback switch of @vq, and the fields below
- * @owners: batches with unanswered requests
+ * @owners: batches with unanswered requests, or a hint run
  * @dead: nothing may be added any more
  * @wait: who waits for an answer
  * @answered: takes a token that the device has given back; under @lock
@@ -166,19 +207,22 @@ struct balloon_queue {
  * @REQUEST_IDLE: empty
  * @REQUEST_PACKED: has its pages; the device has not seen it
  * @REQUEST_POSTED: the device's: neither the pages nor the buffer may be used
- * @REQUEST_ANSWERED: given back by the device; the pages wait to be settled
+ * @REQUEST_ANSWERED: given back by the device
+ * @REQUEST_SETTLING: its owner is moving the pages to where they belong now
  */
 enum request_state {
 	REQUEST_IDLE,
 	REQUEST_PACKED,
 	REQUEST_POSTED,
 	REQUEST_ANSWERED,
+	REQUEST_SETTLING,
 };
 
 /**
  * struct balloon_request - one descriptor's worth of PFNs
  * @batch: the batch it belongs to; never changes
- * @state: POSTED to ANSWERED under the queue's lock, else by the batch's owner
+ * @state: to and from POSTED and ANSWERED under the queue's lock, else by the
+ *	batch's owner
  * @pages: the pages behind @pfns, by the batch's owner
  * @nr_pages: length of @pages
  * @nr_wire: length of @pfns
@@ -193,27 +237,28 @@ struct balloon_request {
 	__virtio32 *pfns;
 };
 
-#define BATCH_OWNED	0	/* lock bit: somebody works on the batch */
-#define BATCH_LATE	1	/* its owner gave up waiting; under the queue's lock */
-
 /**
  * struct balloon_batch - requests that are submitted and waited for together
- * @flags: BATCH_*
+ * @late: the owner gave up waiting; under the queue's lock
  * @inflating: which way the pages go; by the owner
  * @requests: preallocated: none of this may allocate under pressure
  * @nr_requests: length of @requests; never changes
  * @request_wire: PFNs that fit one request; never changes
  * @used: requests that are not idle, from the first; by the owner
- * @unanswered: requests that the device has; grows under the queue's lock
+ * @blocks: whole blocks among the pages; by the owner
+ * @took_ns: from the kick to the answer; by the owner
+ * @unanswered: requests that the device has; under the queue's lock
  */
 struct balloon_batch {
-	unsigned long flags;
+	bool late;
 	bool inflating;
 	struct balloon_request *requests;
 	unsigned int nr_requests;
 	unsigned int request_wire;
 	unsigned int used;
-	atomic_t unanswered;
+	unsigned int blocks;
+	u64 took_ns;
+	unsigned int unanswered;
 };
 
 /**
@@ -253,6 +298,7 @@ struct hint_command {
 };
 
 #define HINT_RECHECK	0	/* the configuration changed: read the id again */
+#define HINT_YIELD	1	/* memory is short: the run ends */
 
 /**
  * struct balloon_hint - free page hinting
@@ -262,6 +308,7 @@ struct hint_command {
  * @flags: HINT_*
  * @current_id: the id last read; by @work
  * @sent_id: the id of the last run, never sent again; by @work
+ * @sent_pages: in that run; by @work
  * @start: the command that begins a run
  * @stop: the command that ends it
  * @answered: blocks that the device has answered; under the queue's lock
@@ -276,6 +323,7 @@ struct balloon_hint {
 	unsigned long flags;
 	u32 current_id;
 	u32 sent_id;
+	unsigned long sent_pages;
 	struct hint_command start;
 	struct hint_command stop;
 	struct list_head answered;
@@ -303,10 +351,46 @@ struct balloon_stats {
 };
 
 /**
+ * struct balloon_report - free page reporting
+ * @core: the kernel's page_reporting core calls back through it
+ * @lock: one report at a time: protects @sg and the queue's use
+ * @registered: with the core; by probe, removal, freeze and restore
+ * @posted: the device has a report; under the queue's lock
+ * @sg: as much of a report as the ring takes at a time
+ */
+struct balloon_report {
+	struct page_reporting_dev_info core;
+	struct mutex lock; /* see above */
+	bool registered;
+	bool posted;
+	struct scatterlist sg[PAGE_REPORTING_CAPACITY];
+};
+
+/**
+ * struct balloon_migration - moving a ballooned page elsewhere
+ * @lock: one page at a time: protects the rest
+ * @inflate: announces the new page
+ * @deflate: recalls the old one
+ * @to: a new page whose announcement is late
+ * @from: an old page whose recall is late
+ */
+struct balloon_migration {
+	struct mutex lock; /* see above */
+	struct balloon_batch inflate;
+	struct balloon_batch deflate;
+	struct page *to;
+	struct page *from;
+};
+
+/**
  * struct virtio_balloon - one device
  * @vdev: the virtio device
  * @queue: by enum balloon_queue_id
- * @stopping: removal has begun: nothing new is started
+ * @stopping: removal or freeze has begun: nothing new is started
+ * @was_reset: the device has been reset: it has nothing any more
+ * @sleeping: the system prepares for sleep: no inflation
+ * @wakeup: held while an adjustment is under way
+ * @pm_nb: sets @sleeping before image memory is allocated
  * @info: the kernel's list of ballooned pages, with its own lock
  * @ballooned: pages on that list, or isolated from it for migration
  * @size_wq: for @size_work; no rescuer, it may wait for memory anyway
@@ -318,20 +402,36 @@ struct balloon_stats {
  * @backoff: jiffies, 0 where memory was not short; by @size_work
  * @short_said: the log has this episode of short memory; by @size_work
  * @stall_said: the log has this stall; by @size_work
+ * @in_hand: pages in @batch, from the first one taken until it is settled; by
+ *	@size_work, and read by the notifier
+ * @stuck: the notifier has waited for that in vain; cleared by @size_work
+ * @idle: wakes the notifier
  * @publish_wq: for @publish_work
  * @publish_work: settles a late OOM batch and writes actual, for the notifier
  * @publish_lock: protects @published and the write
  * @published: what was last written to actual, -1 for nothing
  * @pressure: OOM step and rest
- * @oom_batch: whoever owns it
+ * @oom_mutex: the owner of @oom_batch
+ * @oom_batch: for the notifier, and for who settles a late one
+ * @oom_late: a late @oom_batch was answered: it is to be settled
  * @oom_nb: registered with DEFLATE_ON_OOM only
  * @hint: free page hinting
  * @stats: memory statistics
+ * @report: free page reporting
+ * @migration: of ballooned pages
+ * @counter: for debugfs, by enum balloon_counter
+ * @short_of: allocations that failed, by order
+ * @last_error: of the size worker, 0 for none yet
+ * @debugfs: this device's directory
  */
 struct virtio_balloon {
 	struct virtio_device *vdev;
 	struct balloon_queue queue[QUEUE_NR];
 	bool stopping;
+	bool was_reset;
+	bool sleeping;
+	struct wakeup_source *wakeup;
+	struct notifier_block pm_nb;
 
 	struct balloon_dev_info info;
 	atomic_long_t ballooned;
@@ -345,6 +445,9 @@ struct virtio_balloon {
 	unsigned long backoff;
 	bool short_said;
 	bool stall_said;
+	unsigned long in_hand;
+	bool stuck;
+	wait_queue_head_t idle;
 
 	struct workqueue_struct *publish_wq;
 	struct work_struct publish_work;
@@ -352,11 +455,20 @@ struct virtio_balloon {
 	s64 published;
 
 	struct balloon_pressure pressure;
+	struct mutex oom_mutex; /* see above */
 	struct balloon_batch oom_batch;
+	bool oom_late;
 	struct notifier_block oom_nb;
 
 	struct balloon_hint hint;
 	struct balloon_stats stats;
+	struct balloon_report report;
+	struct balloon_migration migration;
+
+	atomic_long_t counter[COUNT_NR];
+	atomic_long_t short_of[NR_PAGE_ORDERS];
+	int last_error;
+	struct dentry *debugfs;
 };
 
 static_assert(PAGE_SHIFT >= VIRTIO_BALLOON_PFN_SHIFT);
@@ -400,6 +512,12 @@ static bool balloon_has(const struct virtio_balloon *vb, unsigned int feature)
 	return virtio_has_feature(vb->vdev, feature);
 }
 
+static void balloon_count(struct virtio_balloon *vb, enum balloon_counter which,
+			  unsigned long nr)
+{
+	atomic_long_add(nr, &vb->counter[which]);
+}
+
 /* --- Queues ------------------------------------------------------------ */
 
 static bool queue_gone(struct balloon_queue *q)
@@ -407,16 +525,24 @@ static bool queue_gone(struct balloon_queue *q)
 	return READ_ONCE(q->dead) || virtqueue_is_broken(q->vq);
 }
 
+static void queue_set_dead(struct balloon_queue *q, bool dead)
+{
+	spin_lock_irq(&q->lock);
+	WRITE_ONCE(q->dead, dead);
+	spin_unlock_irq(&q->lock);
+}
+
 /*
  * Returns false where answers came in meanwhile.  The ring has one event for
  * all: delayed callbacks are only for an owner who waits alone, or else a short
- * request would wait for a long one.
+ * request would wait for a long one.  Statistics, reports and the end of a hint
+ * run have no owner.
  */
 static bool queue_arm(struct balloon_queue *q)
 {
 	lockdep_assert_held(&q->lock);
-	return q->owners > 1 ? virtqueue_enable_cb(q->vq) :
-			       virtqueue_enable_cb_delayed(q->vq);
+	return q->owners == 1 ? virtqueue_enable_cb_delayed(q->vq) :
+				virtqueue_enable_cb(q->vq);
 }
 
 /* Used lengths mean nothing: some devices leave garbage there. */
@@ -430,7 +556,7 @@ static void queue_reap(struct balloon_queue *q)
 		virtqueue_disable_cb(q->vq);
 		while ((token = virtqueue_get_buf(q->vq, &len)))
 			q->answered(q, token);
-	} while (!queue_arm(q));
+	} while (!queue_gone(q) && !queue_arm(q));
 }
 
 static void queue_poll(struct balloon_queue *q)
@@ -448,7 +574,6 @@ static void queue_used(struct virtio_device *vdev, enum balloon_queue_id id)
 	struct virtio_balloon *vb = vdev->priv;
 
 	queue_poll(&vb->queue[id]);
-	wake_up(&vb->queue[id].wait);
 }
 
 static void inflate_used(struct virtqueue *vq)
@@ -471,10 +596,16 @@ static void hint_used(struct virtqueue *vq)
 	queue_used(vq->vdev, QUEUE_HINT);
 }
 
+static void report_used(struct virtqueue *vq)
+{
+	queue_used(vq->vdev, QUEUE_REPORT);
+}
+
 /**
- * queue_post() - give one buffer to the device
+ * queue_post() - give one request to the device
  * @q: the queue
- * @buf: the buffer's page and place
+ * @sg: its buffers
+ * @nr: how many, one descriptor each
  * @writable: the device may write to it
  * @token: what the answer will carry
  *
@@ -483,18 +614,18 @@ static void hint_used(struct virtqueue *vq)
  * Context: under @q's lock.
  * Return: 0, -EIO on a queue that is broken or dead, -ENOSPC on a full one.
  */
-static int queue_post(struct balloon_queue *q, struct scatterlist *buf,
-		      bool writable, void *token)
+static int queue_post(struct balloon_queue *q, struct scatterlist *sg,
+		      unsigned int nr, bool writable, void *token)
 {
 	lockdep_assert_held(&q->lock);
 	if (queue_gone(q))
 		return -EIO;
 	if (writable)
-		return virtqueue_add_inbuf(q->vq, buf, 1, token, GFP_ATOMIC);
-	return virtqueue_add_outbuf(q->vq, buf, 1, token, GFP_ATOMIC);
+		return virtqueue_add_inbuf(q->vq, sg, nr, token, GFP_ATOMIC);
+	return virtqueue_add_outbuf(q->vq, sg, nr, token, GFP_ATOMIC);
 }
 
-/* After posting.  Returns whether to virtqueue_notify(), without the lock. */
+/* After posting.  Returns whether to queue_notify(). */
 static bool queue_commit(struct balloon_queue *q)
 {
 	lockdep_assert_held(&q->lock);
@@ -505,20 +636,27 @@ static bool queue_commit(struct balloon_queue *q)
 	return virtqueue_kick_prepare(q->vq);
 }
 
+/* Without the lock: some hypervisors do the work while we notify. */
+static void queue_notify(struct balloon_queue *q)
+{
+	balloon_count(q->vb, COUNT_KICKS, 1);
+	virtqueue_notify(q->vq);
+}
+
 /**
  * queue_wait() - wait for answers, in slices
  * @q: the queue
  * @enough: what is waited for
  * @arg: its argument
- * @timeout: jiffies
+ * @timeout: jiffies; removal shortens it
  *
- * Context: process context, no locks.
+ * Context: process context, no spinlocks.
  * Return: 0, -EIO where the queue broke first, -ETIMEDOUT.
  */
 static int queue_wait(struct balloon_queue *q, bool (*enough)(void *arg),
 		      void *arg, unsigned long timeout)
 {
-	unsigned long end = jiffies + timeout;
+	unsigned long begun = jiffies;
 
 	for (;;) {
 		wait_event_timeout(q->wait, enough(arg) || queue_gone(q),
@@ -528,7 +666,9 @@ static int queue_wait(struct balloon_queue *q, bool (*enough)(void *arg),
 			return 0;
 		if (queue_gone(q))
 			return -EIO;
-		if (time_after(jiffies, end))
+		if (READ_ONCE(q->vb->stopping))
+			timeout = min(timeout, REMOVE_TIMEOUT);
+		if (time_after(jiffies, begun + timeout))
 			return -ETIMEDOUT;
 	}
 }
@@ -543,6 +683,14 @@ static struct page *chunk_alloc(unsigned int order, bool gentle)
 	if (page)
 		set_page_private(page, order);
 	return page;
+}
+
+/* PFNs are 32 bits on the wire: pages beyond that are not ballooned. */
+static bool chunk_fits_wire(struct page *page, unsigned int order)
+{
+	u64 last_pfn = page_to_pfn(page) + BIT(order) - 1;
+
+	return last_pfn <= U32_MAX >> WIRE_SHIFT;
 }
 
 static unsigned int chunk_order(struct page *page)
@@ -592,16 +740,6 @@ static void chunks_sort(struct list_head *chunks)
 }
 
 /* --- Batches ----------------------------------------------------------- */
-
-static bool batch_try_own(struct balloon_batch *b)
-{
-	return !test_and_set_bit_lock(BATCH_OWNED, &b->flags);
-}
-
-static void batch_disown(struct balloon_batch *b)
-{
-	clear_bit_unlock(BATCH_OWNED, &b->flags);
-}
 
 static void batch_free(struct balloon_batch *b)
 {
@@ -660,8 +798,8 @@ static struct balloon_request *batch_request(struct balloon_batch *b,
 	return req;
 }
 
-static void request_add(struct virtio_balloon *vb, struct balloon_request *req,
-			struct page *page)
+static void request_add_pfns(struct virtio_balloon *vb,
+			     struct balloon_request *req, struct page *page)
 {
 	u32 pfn = page_to_wire_pfn(page);
 	unsigned int i;
@@ -669,6 +807,14 @@ static void request_add(struct virtio_balloon *vb, struct balloon_request *req,
 	for (i = 0; i < WIRE_PER_PAGE; i++)
 		req->pfns[req->nr_wire++] = cpu_to_virtio32(vb->vdev, pfn + i);
 	req->nr_pages++;
+}
+
+static void request_add(struct virtio_balloon *vb, struct balloon_request *req,
+			struct page *page)
+{
+	request_add_pfns(vb, req, page);
+	/* The tails of a split chunk have had no user to clear it. */
+	set_page_private(page, 0);
 	list_add_tail(&page->lru, &req->pages);
 }
 
@@ -690,32 +836,38 @@ static bool batch_add_chunk(struct virtio_balloon *vb, struct balloon_batch *b,
 		return false;
 
 	list_del(&page->lru);
+	b->blocks += chunk_order(page) == BLOCK_ORDER;
 	if (chunk_order(page))
 		split_page(page, chunk_order(page));
-	set_page_private(page, 0);
 	for (i = 0; i < pages; i++)
 		request_add(vb, batch_request(b, WIRE_PER_PAGE), page + i);
 	return true;
 }
 
-/* Moves chunks into requests; what does not fit stays on the list. */
+/*
+ * Moves chunks into requests.  Two neighbours hold more than one could, so that
+ * twice as many as a full batch needs are always enough.
+ */
 static void batch_pack(struct virtio_balloon *vb, struct balloon_batch *b,
 		       struct list_head *chunks)
 {
 	struct page *page, *next;
 
+	b->blocks = 0;
 	chunks_sort(chunks);
 	list_for_each_entry_safe(page, next, chunks, lru) {
 		if (!batch_add_chunk(vb, b, page))
 			break;
 	}
+	WARN_ON_ONCE(!list_empty(chunks));
 }
 
+/* Without the queue's lock a hint only: batch_collect() looks again. */
 static bool batch_answered(void *arg)
 {
 	struct balloon_batch *b = arg;
 
-	return !atomic_read_acquire(&b->unanswered);
+	return !READ_ONCE(b->unanswered);
 }
 
 static struct balloon_queue *batch_queue(struct virtio_balloon *vb,
@@ -724,29 +876,35 @@ static struct balloon_queue *batch_queue(struct virtio_balloon *vb,
 	return &vb->queue[b->inflating ? QUEUE_INFLATE : QUEUE_DEFLATE];
 }
 
-/* Whoever gave up on @b learns that the device answered after all. */
+/* Whoever gave up on @b learns that the device answered all of it after all. */
 static void batch_recover(struct virtio_balloon *vb, struct balloon_batch *b)
 {
-	if (b == &vb->batch)
+	trace_virtio_balloon_recover(&vb->vdev->dev);
+	if (b == &vb->batch) {
 		mod_delayed_work(vb->size_wq, &vb->size_work, 0);
-	else
-		queue_work(vb->publish_wq, &vb->publish_work);
+		return;
+	}
+	if (b == &vb->oom_batch)
+		WRITE_ONCE(vb->oom_late, true);
+	queue_work(vb->publish_wq, &vb->publish_work);
 }
 
-/* The inflate and deflate queues' answer. */
+/* The inflate and deflate queues' answer.  Whoever reaps it wakes the owner. */
 static void request_answered(struct balloon_queue *q, void *token)
 {
 	struct balloon_request *req = token;
 	struct balloon_batch *b = req->batch;
 
 	lockdep_assert_held(&q->lock);
-	/* The device is done with the pages before batch_settle() moves them. */
-	smp_store_release(&req->state, REQUEST_ANSWERED);
-	if (!atomic_dec_and_test(&b->unanswered))
+	WRITE_ONCE(req->state, REQUEST_ANSWERED);
+	WRITE_ONCE(b->unanswered, b->unanswered - 1);
+	if (b->unanswered)
 		return;
 	q->owners--;
-	if (__test_and_clear_bit(BATCH_LATE, &b->flags))
+	if (b->late)
 		batch_recover(q->vb, b);
+	b->late = false;
+	wake_up(&q->wait);
 }
 
 static int batch_post(struct balloon_queue *q, struct balloon_batch *b)
@@ -760,33 +918,19 @@ static int batch_post(struct balloon_queue *q, struct balloon_batch *b)
 		struct scatterlist sg;
 
 		sg_init_one(&sg, req->pfns, req->nr_wire * sizeof(*req->pfns));
-		err = queue_post(q, &sg, false, req);
+		err = queue_post(q, &sg, 1, false, req);
 		if (err)
 			break;
-		req->state = REQUEST_POSTED;
-		atomic_inc(&b->unanswered);
+		WRITE_ONCE(req->state, REQUEST_POSTED);
+		WRITE_ONCE(b->unanswered, b->unanswered + 1);
 	}
 	if (i)
 		q->owners++;
 	return i ? 0 : err;
 }
 
-/**
- * batch_run() - submit a packed batch and wait until it is answered
- * @vb: the balloon
- * @b: the batch, owned by the caller; at least one request is packed
- * @timeout: jiffies
- *
- * Whatever happens, batch_settle() comes next: it tells by each request's state
- * what became of the pages.  After -ETIMEDOUT batch_recover() will be called.
- *
- * Context: process context, no locks.
- * Return: 0, -ENOSPC where nothing could be posted, -EIO, -ETIMEDOUT.
- */
-static int batch_run(struct virtio_balloon *vb, struct balloon_batch *b,
-		     unsigned long timeout)
+static int batch_submit(struct balloon_queue *q, struct balloon_batch *b)
 {
-	struct balloon_queue *q = batch_queue(vb, b);
 	unsigned long flags;
 	bool notify;
 	int err;
@@ -796,19 +940,74 @@ static int batch_run(struct virtio_balloon *vb, struct balloon_batch *b,
 	notify = queue_commit(q);
 	spin_unlock_irqrestore(&q->lock, flags);
 	if (notify)
-		virtqueue_notify(q->vq);
-	if (err)
-		return err;
+		queue_notify(q);
+	return err;
+}
 
-	err = queue_wait(q, batch_answered, b, timeout);
-	if (err != -ETIMEDOUT)
-		return err;
+/* From now on an answer calls batch_recover(); unless it has just come. */
+static int batch_give_up(struct balloon_queue *q, struct balloon_batch *b)
+{
+	unsigned long flags;
+	int err = 0;
+
 	spin_lock_irqsave(&q->lock, flags);
-	if (batch_answered(b))
-		err = 0;
-	else
-		__set_bit(BATCH_LATE, &b->flags);
+	if (!batch_answered(b)) {
+		b->late = true;
+		err = -ETIMEDOUT;
+	}
 	spin_unlock_irqrestore(&q->lock, flags);
+	if (err) {
+		balloon_count(q->vb, COUNT_STALLS, 1);
+		trace_virtio_balloon_stall(&q->vb->vdev->dev);
+	}
+	return err;
+}
+
+/* Pages in requests of a state.  A glance: without ownership it may be old. */
+static unsigned long batch_pages(const struct balloon_batch *b,
+				 enum request_state state)
+{
+	unsigned long pages = 0;
+	unsigned int i;
+
+	for (i = 0; i < b->nr_requests; i++) {
+		if (READ_ONCE(b->requests[i].state) == state)
+			pages += READ_ONCE(b->requests[i].nr_pages);
+	}
+	return pages;
+}
+
+/**
+ * batch_run() - submit a packed batch and wait until it is answered
+ * @vb: the balloon
+ * @b: the batch, its owner's; at least one request is packed
+ * @timeout: jiffies
+ *
+ * Whatever happens, batch_settle() comes next: it tells by each request's state
+ * what became of the pages.  After -ETIMEDOUT batch_recover() will be called.
+ *
+ * Context: process context, no locks.
+ * Return: 0, -EIO where the device is gone, -ETIMEDOUT.
+ */
+static int batch_run(struct virtio_balloon *vb, struct balloon_batch *b,
+		     unsigned long timeout)
+{
+	struct balloon_queue *q = batch_queue(vb, b);
+	u64 begun = ktime_get_ns();
+	int err;
+
+	err = batch_submit(q, b);
+	if (!err)
+		err = queue_wait(q, batch_answered, b, timeout);
+	if (err == -ETIMEDOUT)
+		err = batch_give_up(q, b);
+	b->took_ns = ktime_get_ns() - begun;
+	balloon_count(vb, b->inflating ? COUNT_INFLATE_BATCHES :
+			  COUNT_DEFLATE_BATCHES, 1);
+	balloon_count(vb, COUNT_BLOCKS, b->inflating ? b->blocks : 0);
+	trace_virtio_balloon_batch(&vb->vdev->dev, b->inflating, b->used,
+				   batch_pages(b, REQUEST_ANSWERED), b->blocks,
+				   b->took_ns, err);
 	return err;
 }
 
@@ -839,64 +1038,89 @@ static void account_managed(struct virtio_balloon *vb, struct list_head *pages,
 		adjust_managed_page_count(first, sign * nr);
 }
 
-static void balloon_put(struct virtio_balloon *vb, struct list_head *pages)
+/*
+ * The count goes up before the pages can be taken, and down after: it never
+ * falls below what is there.
+ */
+static void balloon_put(struct virtio_balloon *vb, struct list_head *pages,
+			unsigned long nr)
 {
-	size_t nr = balloon_page_list_enqueue(&vb->info, pages);
-
 	atomic_long_add(nr, &vb->ballooned);
+	balloon_page_list_enqueue(&vb->info, pages);
 }
 
-static void pages_release(struct virtio_balloon *vb, struct list_head *pages)
+static void pages_put(struct list_head *pages)
 {
 	struct page *page, *next;
 
-	account_managed(vb, pages, 1);
 	list_for_each_entry_safe(page, next, pages, lru) {
 		list_del(&page->lru);
 		put_page(page);
 	}
 }
 
-/* Announced pages join the balloon, or go back where the device saw nothing. */
-static void request_settle_inflate(struct virtio_balloon *vb,
-				   struct balloon_request *req, bool answered)
+static void pages_release(struct virtio_balloon *vb, struct list_head *pages)
 {
-	if (!answered) {
-		chunks_free(&req->pages);
-		return;
-	}
-	account_managed(vb, &req->pages, -1);
-	balloon_put(vb, &req->pages);
+	account_managed(vb, pages, 1);
+	pages_put(pages);
 }
 
-/* Recalled pages are free, or still ballooned where the device saw nothing. */
-static void request_settle_deflate(struct virtio_balloon *vb,
-				   struct balloon_request *req, bool answered)
-{
-	if (answered)
-		pages_release(vb, &req->pages);
-	else
-		balloon_put(vb, &req->pages);
-}
-
+/*
+ * Announced pages join the balloon, recalled ones are free.  What the device has
+ * not seen is free too: of a deflation that is so only after a reset.
+ */
 static void request_settle(struct virtio_balloon *vb,
 			   struct balloon_request *req, bool answered)
 {
-	if (req->batch->inflating)
-		request_settle_inflate(vb, req, answered);
-	else
-		request_settle_deflate(vb, req, answered);
-	req->state = REQUEST_IDLE;
+	if (!req->batch->inflating) {
+		pages_release(vb, &req->pages);
+	} else if (answered) {
+		account_managed(vb, &req->pages, -1);
+		balloon_put(vb, &req->pages, req->nr_pages);
+	} else {
+		pages_put(&req->pages);
+	}
+	req->nr_pages = 0;
+	WRITE_ONCE(req->state, REQUEST_IDLE);
+}
+
+/* Under the queue's lock, so that the answering side has finished with them. */
+static void batch_collect(struct balloon_queue *q, struct balloon_batch *b)
+{
+	unsigned long flags;
+	unsigned int i;
+
+	spin_lock_irqsave(&q->lock, flags);
+	for (i = 0; i < b->used; i++) {
+		if (b->requests[i].state == REQUEST_ANSWERED)
+			WRITE_ONCE(b->requests[i].state, REQUEST_SETTLING);
+	}
+	spin_unlock_irqrestore(&q->lock, flags);
+}
+
+/* Returns whether the request still has pages. */
+static bool request_try_settle(struct virtio_balloon *vb,
+			       struct balloon_request *req)
+{
+	enum request_state state = READ_ONCE(req->state);
+
+	if (state == REQUEST_SETTLING)
+		request_settle(vb, req, true);
+	else if (state == REQUEST_PACKED && req->batch->inflating)
+		request_settle(vb, req, false);
+	return READ_ONCE(req->state) != REQUEST_IDLE;
 }
 
 /**
  * batch_settle() - give the pages of a batch to whom they belong now
  * @vb: the balloon
- * @b: the batch, owned by the caller
+ * @b: the batch; the caller owns it
  *
- * Unanswered requests keep their pages and stay in the batch.
+ * Unanswered requests keep their pages and stay in the batch.  So do those of a
+ * deflation that could not be posted because the device is gone: the pages are
+ * the device's until it has been reset.
  *
- * Context: any that may free pages; no locks.  Allocates nothing.
+ * Context: process context; no spinlocks.  Allocates nothing.
  * Return: wire pages that changed sides.
  */
 static unsigned long batch_settle(struct virtio_balloon *vb,
@@ -906,24 +1130,13 @@ static unsigned long batch_settle(struct virtio_balloon *vb,
 	bool open = false;
 	unsigned int i;
 
+	batch_collect(batch_queue(vb, b), b);
 	for (i = 0; i < b->used; i++) {
 		struct balloon_request *req = &b->requests[i];
 
-		/* Pairs with request_answered(). */
-		switch (smp_load_acquire(&req->state)) {
-		case REQUEST_ANSWERED:
+		if (READ_ONCE(req->state) == REQUEST_SETTLING)
 			moved_wire += pages_to_wire(req->nr_pages);
-			request_settle(vb, req, true);
-			break;
-		case REQUEST_PACKED:
-			request_settle(vb, req, false);
-			break;
-		case REQUEST_POSTED:
-			open = true;
-			break;
-		case REQUEST_IDLE:
-			break;
-		}
+		open |= request_try_settle(vb, req);
 	}
 	if (!open)
 		b->used = 0;
@@ -935,12 +1148,14 @@ static void batch_abandon(struct virtio_balloon *vb, struct balloon_batch *b)
 {
 	unsigned int i;
 
-	for (i = 0; i < b->used; i++) {
-		if (b->requests[i].state == REQUEST_POSTED)
-			request_settle(vb, &b->requests[i], !b->inflating);
-	}
 	batch_settle(vb, b);
-	atomic_set(&b->unanswered, 0);
+	for (i = 0; i < b->used; i++) {
+		if (b->requests[i].state != REQUEST_IDLE)
+			request_settle(vb, &b->requests[i], false);
+	}
+	b->used = 0;
+	b->unanswered = 0;
+	b->late = false;
 }
 
 /* --- Deflation ---------------------------------------------------------- */
@@ -971,8 +1186,8 @@ static unsigned long balloon_take(struct virtio_balloon *vb,
 /**
  * deflate() - take pages out of the balloon, tell the device, free them
  * @vb: the balloon
- * @b: an empty batch, owned by the caller
- * @nr: most pages to take
+ * @b: an empty batch; the caller owns it
+ * @nr: most pages to take, no more than @b holds
  * @timeout: how long to wait for the device, in jiffies
  * @freed_wire: wire pages that were freed are added
  *
@@ -980,7 +1195,7 @@ static unsigned long balloon_take(struct virtio_balloon *vb,
  * for that: pipelining makes it cheap.
  *
  * Context: process context, no locks; allocates nothing.
- * Return: 0, -EBUSY where the list is empty, or as batch_run().
+ * Return: 0, -ENOENT where the list is empty, or as batch_run().
  */
 static int deflate(struct virtio_balloon *vb, struct balloon_batch *b,
 		   unsigned long nr, unsigned long timeout,
@@ -989,11 +1204,12 @@ static int deflate(struct virtio_balloon *vb, struct balloon_batch *b,
 	LIST_HEAD(pages);
 	int err;
 
+	if (queue_gone(&vb->queue[QUEUE_DEFLATE]))
+		return -EIO;
 	if (!balloon_take(vb, &pages, nr))
-		return -EBUSY;
+		return -ENOENT;
 	b->inflating = false;
 	batch_pack(vb, b, &pages);
-	balloon_put(vb, &pages);
 	err = batch_run(vb, b, timeout);
 	*freed_wire += batch_settle(vb, b);
 	return err;
@@ -1038,43 +1254,53 @@ static void pressure_rest(struct balloon_pressure *p, u64 now)
 		p->firm = p->cut && now < p->until + REST_MIN;
 	}
 	p->cut = false;
-	p->gentle = true;
+	WRITE_ONCE(p->gentle, true);
 	p->until = now + p->length;
 	WRITE_ONCE(p->resting, true);
 }
 
 /**
  * pressure_oom() - note an OOM call
- * @p: the pressure
+ * @vb: the balloon
  * @now: 64-bit jiffies
  *
- * Context: any; takes @p's lock.
+ * Context: any; takes the pressure's lock.
  * Return: pages to take out of the balloon.
  */
-static unsigned long pressure_oom(struct balloon_pressure *p, u64 now)
+static unsigned long pressure_oom(struct virtio_balloon *vb, u64 now)
 {
+	struct balloon_pressure *p = &vb->pressure;
 	unsigned long flags, step;
+	bool begins, firm;
+	u64 length;
 
 	spin_lock_irqsave(&p->lock, flags);
 	pressure_expire(p, now);
 	step = pressure_step(p, now);
+	begins = !p->resting;
 	pressure_rest(p, now);
 	p->seen = true;
 	p->last = now;
+	length = p->length;
+	firm = p->firm;
 	spin_unlock_irqrestore(&p->lock, flags);
+	if (begins)
+		trace_virtio_balloon_pause(&vb->vdev->dev,
+					   jiffies_to_msecs(length), firm);
 	return step;
 }
 
 /**
  * pressure_resting() - how long inflation must still rest
- * @p: the pressure
+ * @vb: the balloon
  * @now: 64-bit jiffies
  *
- * Context: any; takes @p's lock.
+ * Context: any; takes the pressure's lock.
  * Return: jiffies, 0 where it need not.
  */
-static unsigned long pressure_resting(struct balloon_pressure *p, u64 now)
+static unsigned long pressure_resting(struct virtio_balloon *vb, u64 now)
 {
+	struct balloon_pressure *p = &vb->pressure;
 	unsigned long flags, left;
 
 	if (!READ_ONCE(p->resting))
@@ -1083,36 +1309,65 @@ static unsigned long pressure_resting(struct balloon_pressure *p, u64 now)
 	pressure_expire(p, now);
 	left = p->resting ? p->until - now : 0;
 	spin_unlock_irqrestore(&p->lock, flags);
+	if (!left)
+		trace_virtio_balloon_resume(&vb->vdev->dev);
 	return left;
 }
 
 /**
  * pressure_new_target() - a target that wants more inflation has come
- * @p: the pressure
+ * @vb: the balloon
  * @now: 64-bit jiffies
  *
  * It ends the rest once.  Where OOM came back at once after that, somebody
  * moves targets all the time and the rest holds.
  *
- * Context: any; takes @p's lock.
+ * Context: any; takes the pressure's lock.
  */
-static void pressure_new_target(struct balloon_pressure *p, u64 now)
+static void pressure_new_target(struct virtio_balloon *vb, u64 now)
 {
+	struct balloon_pressure *p = &vb->pressure;
 	unsigned long flags;
+	bool ends;
 
 	spin_lock_irqsave(&p->lock, flags);
 	pressure_expire(p, now);
-	if (p->resting && !p->firm) {
+	ends = p->resting && !p->firm;
+	if (ends) {
 		WRITE_ONCE(p->resting, false);
 		p->cut = true;
 		p->until = now;
 	}
 	if (!p->resting)
-		p->gentle = false;
+		WRITE_ONCE(p->gentle, false);
 	spin_unlock_irqrestore(&p->lock, flags);
+	if (ends)
+		trace_virtio_balloon_resume(&vb->vdev->dev);
 }
 
 /* --- Hinted blocks: what the device, reclaim and OOM may do with them ---- */
+
+/*
+ * Hinted blocks are movable memory that does not move.  PageOffline() lets an
+ * attempt to offline them fail at once, instead of trying for ever.
+ */
+static struct page *hint_block_alloc(void)
+{
+	struct page *page = chunk_alloc(BLOCK_ORDER, true);
+
+	if (page)
+		__SetPageOffline(page);
+	return page;
+}
+
+static void hint_blocks_free(struct list_head *blocks)
+{
+	struct page *page;
+
+	list_for_each_entry(page, blocks, lru)
+		__ClearPageOffline(page);
+	chunks_free(blocks);
+}
 
 /* The hint queue's answer: a block, or a command. */
 static void hint_answered(struct balloon_queue *q, void *token)
@@ -1121,6 +1376,7 @@ static void hint_answered(struct balloon_queue *q, void *token)
 	struct page *page = token;
 
 	lockdep_assert_held(&q->lock);
+	wake_up(&q->wait);
 	if (token == &hint->start || token == &hint->stop) {
 		struct hint_command *cmd = token;
 
@@ -1133,6 +1389,9 @@ static void hint_answered(struct balloon_queue *q, void *token)
 	if (hint->release)
 		queue_work(hint->wq, &hint->work);
 }
+
+/* Most blocks in one go with interrupts off. */
+#define HINT_TAKE_MAX	32UL
 
 static unsigned long hint_take(struct virtio_balloon *vb,
 			       struct list_head *blocks, unsigned long max)
@@ -1166,14 +1425,23 @@ static unsigned long hint_take(struct virtio_balloon *vb,
  */
 static unsigned long hint_release(struct virtio_balloon *vb, unsigned long max)
 {
+	unsigned long taken, sum = 0;
 	LIST_HEAD(blocks);
-	unsigned long taken;
 
-	if (!vb->queue[QUEUE_HINT].vq || !READ_ONCE(vb->hint.nr_answered))
+	if (!vb->queue[QUEUE_HINT].vq)
 		return 0;
-	taken = hint_take(vb, &blocks, max);
-	chunks_free(&blocks);
-	return taken * BLOCK_PAGES;
+	do {
+		taken = hint_take(vb, &blocks, min(max - sum, HINT_TAKE_MAX));
+		hint_blocks_free(&blocks);
+		sum += taken;
+	} while (taken == HINT_TAKE_MAX && sum < max);
+	return sum * BLOCK_PAGES;
+}
+
+/* Memory is short: a run that goes on would take the blocks again at once. */
+static void hint_yield(struct virtio_balloon *vb)
+{
+	set_bit(HINT_YIELD, &vb->hint.flags);
 }
 
 /* Shrinker objects are pages, as reclaim counts them. */
@@ -1182,6 +1450,8 @@ static unsigned long balloon_shrink_count(struct shrinker *shrinker,
 {
 	struct virtio_balloon *vb = shrinker->private_data;
 
+	if (READ_ONCE(vb->hint.nr_posted))
+		queue_poll(&vb->queue[QUEUE_HINT]);
 	return READ_ONCE(vb->hint.nr_answered) * BLOCK_PAGES;
 }
 
@@ -1203,7 +1473,186 @@ static unsigned long balloon_shrink_scan(struct shrinker *shrinker,
 	unsigned long pages;
 
 	pages = hint_release(vb, DIV_ROUND_UP(sc->nr_to_scan, BLOCK_PAGES));
-	return pages ?: SHRINK_STOP;
+	if (!pages)
+		return SHRINK_STOP;
+	hint_yield(vb);
+	return pages;
+}
+
+/* --- Migration ----------------------------------------------------------- */
+
+/* The new page joins the balloon although the move was given up: it is told. */
+static void migration_adopt(struct virtio_balloon *vb, struct page *page)
+{
+	LIST_HEAD(pages);
+
+	/* The core may still hold the lock that it had on the new page. */
+	lock_page(page);
+	unlock_page(page);
+	list_add(&page->lru, &pages);
+	account_managed(vb, &pages, -1);
+	balloon_put(vb, &pages, 1);
+}
+
+/*
+ * What a late answer left over.  Counts were right all the time: the new page
+ * was not in the balloon yet, the old one no longer.
+ */
+static void migration_settle(struct virtio_balloon *vb)
+{
+	struct balloon_migration *m = &vb->migration;
+
+	lockdep_assert_held(&m->lock);
+	if (m->to && batch_answered(&m->inflate)) {
+		migration_adopt(vb, m->to);
+		m->to = NULL;
+	}
+	if (m->from && batch_answered(&m->deflate)) {
+		put_page(m->from);
+		m->from = NULL;
+	}
+}
+
+static void migration_try_settle(struct virtio_balloon *vb)
+{
+	if (!mutex_trylock(&vb->migration.lock))
+		return;
+	migration_settle(vb);
+	mutex_unlock(&vb->migration.lock);
+}
+
+#ifdef CONFIG_BALLOON_COMPACTION
+/* The page is named by pointer: its lru is on the core's list. */
+static int migration_tell(struct virtio_balloon *vb, struct balloon_batch *b,
+			  struct page *page)
+{
+	int err;
+
+	b->used = 0;
+	request_add_pfns(vb, batch_request(b, WIRE_PER_PAGE), page);
+	err = batch_run(vb, b, MIGRATE_TIMEOUT);
+	b->used = 0;
+	return err;
+}
+
+static void migration_count(struct virtio_balloon *vb, struct page *to,
+			    struct page *from)
+{
+	if (balloon_has(vb, VIRTIO_BALLOON_F_DEFLATE_ON_OOM) ||
+	    page_zone(to) == page_zone(from))
+		return;
+	adjust_managed_page_count(from, 1);
+	adjust_managed_page_count(to, -1);
+}
+
+static void migration_swap(struct virtio_balloon *vb, struct page *to,
+			   struct page *from)
+{
+	unsigned long flags;
+
+	migration_count(vb, to, from);
+	spin_lock_irqsave(&vb->info.pages_lock, flags);
+	balloon_page_insert(&vb->info, to);
+	vb->info.isolated_pages--;
+	__count_vm_event(BALLOON_MIGRATE);
+	spin_unlock_irqrestore(&vb->info.pages_lock, flags);
+	balloon_page_finalize(from);
+}
+
+/*
+ * From the moment that the new page is announced there is no -EAGAIN: the core
+ * would come back with the same page.
+ */
+static int migration_move(struct virtio_balloon *vb, struct page *to,
+			  struct page *from)
+{
+	struct balloon_migration *m = &vb->migration;
+	int err;
+
+	lockdep_assert_held(&m->lock);
+	migration_settle(vb);
+	if (m->to || m->from || READ_ONCE(vb->stopping) ||
+	    !chunk_fits_wire(to, 0))
+		return -EBUSY;
+	get_page(to);
+	err = migration_tell(vb, &m->inflate, to);
+	if (err == -ETIMEDOUT || !batch_answered(&m->inflate)) {
+		m->to = to;
+		return -EBUSY;
+	}
+	if (err) {
+		put_page(to);
+		return -EBUSY;
+	}
+	migration_swap(vb, to, from);
+	err = migration_tell(vb, &m->deflate, from);
+	if (err)
+		m->from = from;
+	else
+		put_page(from);
+	return MIGRATEPAGE_SUCCESS;
+}
+
+/**
+ * balloon_migrate() - move a ballooned page for compaction or memory offline
+ * @info: our list
+ * @to: the new page, locked
+ * @from: the old page, locked and isolated from the list
+ * @mode: how patient the caller is
+ *
+ * The new page is announced before the old one is recalled, so that the balloon
+ * never holds less than it says.
+ *
+ * Context: process context, both pages locked.  Waits for the device, except
+ * for asynchronous callers, who are told at once that it would take long.
+ * Allocates nothing.
+ * Return: MIGRATEPAGE_SUCCESS, -EAGAIN before anything has been told, -EBUSY.
+ */
+static int balloon_migrate(struct balloon_dev_info *info, struct page *to,
+			   struct page *from, enum migrate_mode mode)
+{
+	struct virtio_balloon *vb = container_of(info, struct virtio_balloon,
+						 info);
+	int ret = -EBUSY;
+
+	if (mode == MIGRATE_ASYNC)
+		goto out;
+	if (mode == MIGRATE_SYNC)
+		mutex_lock(&vb->migration.lock);
+	else if (!mutex_trylock(&vb->migration.lock))
+		return -EAGAIN;
+	ret = migration_move(vb, to, from);
+	mutex_unlock(&vb->migration.lock);
+out:
+	balloon_count(vb, ret ? COUNT_MIGRATE_DECLINED : COUNT_MIGRATED, 1);
+	return ret;
+}
+
+static void migration_register(struct virtio_balloon *vb)
+{
+	vb->info.migratepage = balloon_migrate;
+}
+#else
+static void migration_register(struct virtio_balloon *vb)
+{
+}
+#endif
+
+/* After the reset.  The new page was never counted; the old one no longer is. */
+static void migration_abandon(struct virtio_balloon *vb)
+{
+	struct balloon_migration *m = &vb->migration;
+
+	mutex_lock(&m->lock);
+	if (m->to)
+		put_page(m->to);
+	if (m->from)
+		put_page(m->from);
+	m->to = NULL;
+	m->from = NULL;
+	batch_abandon(vb, &m->inflate);
+	batch_abandon(vb, &m->deflate);
+	mutex_unlock(&m->lock);
 }
 
 /* --- Publishing "actual" ------------------------------------------------ */
@@ -1224,6 +1673,7 @@ static void publish_actual(struct virtio_balloon *vb)
 	if (vb->published != actual_wire) {
 		virtio_cwrite_le(vb->vdev, struct virtio_balloon_config,
 				 actual, &actual_wire);
+		balloon_count(vb, COUNT_CONFIG_WRITES, 1);
 		vb->published = actual_wire;
 	}
 	mutex_unlock(&vb->publish_lock);
@@ -1235,29 +1685,18 @@ static void publish_work_fn(struct work_struct *work)
 	struct virtio_balloon *vb = container_of(work, struct virtio_balloon,
 						 publish_work);
 
-	if (batch_try_own(&vb->oom_batch)) {
+	if (READ_ONCE(vb->oom_late) && mutex_trylock(&vb->oom_mutex)) {
+		WRITE_ONCE(vb->oom_late, false);
 		batch_settle(vb, &vb->oom_batch);
-		batch_disown(&vb->oom_batch);
+		mutex_unlock(&vb->oom_mutex);
 	}
+	migration_try_settle(vb);
 	publish_actual(vb);
 	queue_delayed_work(vb->size_wq, &vb->size_work,
-			   pressure_resting(&vb->pressure, get_jiffies_64()));
+			   pressure_resting(vb, get_jiffies_64()));
 }
 
 /* --- Out of memory ------------------------------------------------------- */
-
-/* What the ring has room for: the worker leaves a quarter of it. */
-static unsigned long oom_room(struct virtio_balloon *vb)
-{
-	struct balloon_queue *q = &vb->queue[QUEUE_DEFLATE];
-	struct balloon_batch *b = &vb->oom_batch;
-	unsigned long flags, room;
-
-	spin_lock_irqsave(&q->lock, flags);
-	room = queue_gone(q) ? 0 : min(q->vq->num_free, b->nr_requests);
-	spin_unlock_irqrestore(&q->lock, flags);
-	return wire_to_pages(room * b->request_wire);
-}
 
 /*
  * The device did not answer in time.  Where it does not insist on being told
@@ -1282,27 +1721,67 @@ static unsigned long oom_free_late(struct virtio_balloon *vb)
 	return freed_wire;
 }
 
+static bool worker_idle(void *arg)
+{
+	struct virtio_balloon *vb = arg;
+
+	return !READ_ONCE(vb->in_hand);
+}
+
 /*
- * One step out of the balloon.  A late batch is settled first, and while the
- * device still has it there is no other: the kernel's killer gets its chance.
- * Returns wire pages.
+ * The list is empty, but the worker has pages in a batch: in a moment they are
+ * on the list, or free.  Returns how many it had, if it let go of them.
+ */
+static unsigned long oom_wait_worker(struct virtio_balloon *vb)
+{
+	unsigned long in_hand = READ_ONCE(vb->in_hand);
+
+	if (!in_hand || READ_ONCE(vb->stuck))
+		return 0;
+	if (wait_event_timeout(vb->idle, worker_idle(vb), OOM_TIMEOUT))
+		return in_hand;
+	WRITE_ONCE(vb->stuck, true);
+	return 0;
+}
+
+/* One step.  Returns wire pages. */
+static unsigned long oom_deflate_step(struct virtio_balloon *vb,
+				      unsigned long step)
+{
+	struct balloon_batch *b = &vb->oom_batch;
+	unsigned long freed_wire = 0, in_hand;
+	int err;
+
+	err = deflate(vb, b, step, OOM_TIMEOUT, &freed_wire);
+	if (err == -ENOENT) {
+		in_hand = oom_wait_worker(vb);
+		err = in_hand ? deflate(vb, b, step, OOM_TIMEOUT, &freed_wire) : 0;
+		if (err == -ENOENT)
+			freed_wire = pages_to_wire(in_hand);
+	}
+	if (err == -ETIMEDOUT)
+		freed_wire += oom_free_late(vb);
+	return freed_wire;
+}
+
+/*
+ * A late batch is settled first, and while the device still has it there is no
+ * other: the kernel's killer gets its chance.  Returns wire pages.
  */
 static unsigned long oom_deflate(struct virtio_balloon *vb, unsigned long step)
 {
 	struct balloon_batch *b = &vb->oom_batch;
-	unsigned long freed_wire = 0;
-	int err;
+	unsigned long freed_wire, asked = 0;
 
-	if (!batch_try_own(b))
-		return 0;
+	mutex_lock(&vb->oom_mutex);
 	freed_wire = batch_settle(vb, b);
-	step = min(step, oom_room(vb));
-	if (!b->used && step) {
-		err = deflate(vb, b, step, OOM_TIMEOUT, &freed_wire);
-		if (err == -ETIMEDOUT)
-			freed_wire += oom_free_late(vb);
+	if (!b->used) {
+		asked = min(step, wire_to_pages(b->nr_requests * b->request_wire));
+		freed_wire += oom_deflate_step(vb, asked);
 	}
-	batch_disown(b);
+	mutex_unlock(&vb->oom_mutex);
+	trace_virtio_balloon_oom(&vb->vdev->dev, step, asked,
+				 wire_to_pages(freed_wire));
 	return freed_wire;
 }
 
@@ -1324,59 +1803,158 @@ static int balloon_oom_notify(struct notifier_block *nb, unsigned long unused,
 {
 	struct virtio_balloon *vb = container_of(nb, struct virtio_balloon,
 						 oom_nb);
-	unsigned long step = pressure_oom(&vb->pressure, get_jiffies_64());
+	unsigned long step = pressure_oom(vb, get_jiffies_64());
 	unsigned long *freed = parm;
 	unsigned long pages;
 
-	pages = hint_release(vb, ULONG_MAX);
-	if (!pages)
+	pages = hint_release(vb, OOM_STEP_MAX_BYTES / BLOCK_BYTES);
+	if (pages)
+		hint_yield(vb);
+	else
 		pages = wire_to_pages(oom_deflate(vb, step));
 	*freed += pages;
+	balloon_count(vb, COUNT_OOM_CALLS, 1);
+	balloon_count(vb, COUNT_OOM_PAGES, pages);
 	queue_work(vb->publish_wq, &vb->publish_work);
 	return NOTIFY_OK;
+}
+
+/* --- Suspend --------------------------------------------------------------- */
+
+static void adjustment_begins(struct virtio_balloon *vb)
+{
+	__pm_stay_awake(vb->wakeup);
+}
+
+/* Not where a configuration change has just queued the next one. */
+static void adjustment_ends(struct virtio_balloon *vb)
+{
+	if (!delayed_work_pending(&vb->size_work))
+		__pm_relax(vb->wakeup);
+}
+
+/*
+ * Before a hibernation image is made, memory is needed for it: inflation stops
+ * with the batch that is under way, and goes on after the wake-up.
+ */
+static int balloon_pm_notify(struct notifier_block *nb, unsigned long event,
+			     void *unused)
+{
+	struct virtio_balloon *vb = container_of(nb, struct virtio_balloon,
+						 pm_nb);
+
+	switch (event) {
+	case PM_HIBERNATION_PREPARE:
+	case PM_SUSPEND_PREPARE:
+	case PM_RESTORE_PREPARE:
+		WRITE_ONCE(vb->sleeping, true);
+		flush_delayed_work(&vb->size_work);
+		break;
+	case PM_POST_HIBERNATION:
+	case PM_POST_SUSPEND:
+	case PM_POST_RESTORE:
+		WRITE_ONCE(vb->sleeping, false);
+		queue_delayed_work(vb->size_wq, &vb->size_work, 0);
+		break;
+	}
+	return NOTIFY_DONE;
+}
+
+static int suspend_init(struct virtio_balloon *vb)
+{
+	int err;
+
+	vb->wakeup = wakeup_source_register(&vb->vdev->dev,
+					    dev_name(&vb->vdev->dev));
+	vb->pm_nb.notifier_call = balloon_pm_notify;
+	err = register_pm_notifier(&vb->pm_nb);
+	if (err)
+		wakeup_source_unregister(vb->wakeup);
+	return err;
+}
+
+static void suspend_exit(struct virtio_balloon *vb)
+{
+	unregister_pm_notifier(&vb->pm_nb);
+	wakeup_source_unregister(vb->wakeup);
 }
 
 /* --- The size worker ----------------------------------------------------- */
 
 static bool inflate_must_rest(struct virtio_balloon *vb)
 {
-	return pressure_resting(&vb->pressure, get_jiffies_64());
+	return READ_ONCE(vb->sleeping) ||
+	       pressure_resting(vb, get_jiffies_64());
 }
 
-/* Largest chunks first; smaller ones as memory is fragmented. */
-static unsigned long inflate_fill(struct virtio_balloon *vb,
-				  struct list_head *chunks, unsigned long nr)
+/* A batch that takes long to fill goes as it is; the target may have changed. */
+static bool inflate_fill_ends(struct virtio_balloon *vb, unsigned long end)
+{
+	return READ_ONCE(vb->pressure.resting) || READ_ONCE(vb->stopping) ||
+	       time_after(jiffies, end);
+}
+
+/*
+ * Largest chunks first; smaller ones as memory is fragmented.  Sets vb->in_hand.
+ * Returns -ENOMEM where not even a page was to be had.
+ */
+static int inflate_fill(struct virtio_balloon *vb, struct list_head *chunks,
+			struct list_head *unfit, unsigned long nr)
 {
 	bool gentle = READ_ONCE(vb->pressure.gentle);
+	unsigned long end = jiffies + FILL_TIME;
 	unsigned int order = BLOCK_ORDER;
-	unsigned long got = 0;
+	unsigned int nr_unfit = 0;
 	struct page *page;
 
-	while (got < nr && !READ_ONCE(vb->pressure.resting)) {
-		order = min_t(unsigned int, order, ilog2(nr - got));
+	while (vb->in_hand < nr && !inflate_fill_ends(vb, end)) {
+		order = min_t(unsigned int, order, ilog2(nr - vb->in_hand));
 		page = chunk_alloc(order, gentle);
-		if (page) {
+		if (page && chunk_fits_wire(page, order)) {
 			list_add_tail(&page->lru, chunks);
-			got += 1UL << order;
-		} else if (order) {
-			order--;
+			WRITE_ONCE(vb->in_hand, vb->in_hand + BIT(order));
+		} else if (page) {
+			list_add(&page->lru, unfit);
+			if (++nr_unfit == UNFIT_MAX)
+				return -ENOMEM;
 		} else {
-			break;
+			atomic_long_inc(&vb->short_of[order]);
+			if (!order--)
+				return -ENOMEM;
 		}
 		cond_resched();
 	}
-	return got;
+	return 0;
 }
 
-static void batch_pace(struct virtio_balloon *vb, ktime_t begun)
+static void batch_pace(struct virtio_balloon *vb)
 {
-	s64 ms = ktime_ms_delta(ktime_get(), begun);
+	u64 ms = div_u64(vb->batch.took_ns, NSEC_PER_MSEC);
+	unsigned long least = min(BLOCK_PAGES, vb->batch_max);
 
 	if (ms > BATCH_SLOW_MS)
-		vb->batch_pages = max(vb->batch_pages / 2,
-				      min(BLOCK_PAGES, vb->batch_max));
+		vb->batch_pages = max(vb->batch_pages / 2, least);
 	else if (ms < BATCH_SLOW_MS / 2)
 		vb->batch_pages = min(vb->batch_pages * 2, vb->batch_max);
+}
+
+/* A notifier that found the list empty may wait for this. */
+static void worker_lets_go(struct virtio_balloon *vb)
+{
+	WRITE_ONCE(vb->in_hand, 0);
+	WRITE_ONCE(vb->stuck, false);
+	wake_up(&vb->idle);
+}
+
+static int worker_run(struct virtio_balloon *vb)
+{
+	int err = batch_run(vb, &vb->batch, WORKER_TIMEOUT);
+
+	batch_pace(vb);
+	batch_settle(vb, &vb->batch);
+	if (!vb->batch.used)
+		worker_lets_go(vb);
+	return err;
 }
 
 /*
@@ -1386,42 +1964,37 @@ static void batch_pace(struct virtio_balloon *vb, ktime_t begun)
  */
 static int inflate_step(struct virtio_balloon *vb, unsigned long nr)
 {
-	unsigned long got;
 	LIST_HEAD(chunks);
-	ktime_t begun;
-	int err;
+	LIST_HEAD(unfit);
+	bool progress;
+	int err, full;
 
 	if (inflate_must_rest(vb))
 		return -EBUSY;
-	nr = min(nr, vb->batch_pages);
-	got = inflate_fill(vb, &chunks, nr);
-	if (inflate_must_rest(vb)) {
+	full = inflate_fill(vb, &chunks, &unfit, min(nr, vb->batch_pages));
+	chunks_free(&unfit);
+	if (inflate_must_rest(vb) || list_empty(&chunks)) {
 		chunks_free(&chunks);
-		return -EBUSY;
+		worker_lets_go(vb);
+		return full ?: -EBUSY;
 	}
-	if (!got)
-		return -ENOMEM;
+	progress = !full || vb->in_hand >= BLOCK_PAGES;
 	vb->batch.inflating = true;
 	batch_pack(vb, &vb->batch, &chunks);
-	chunks_free(&chunks);
-	begun = ktime_get();
-	err = batch_run(vb, &vb->batch, WORKER_TIMEOUT);
-	batch_pace(vb, begun);
-	batch_settle(vb, &vb->batch);
-	if (err)
-		return err;
-	return got == nr || got >= BLOCK_PAGES ? -EAGAIN : -ENOMEM;
+	err = worker_run(vb);
+	return err ?: (progress ? -EAGAIN : -ENOMEM);
 }
 
 static int deflate_step(struct virtio_balloon *vb, unsigned long nr)
 {
 	unsigned long freed_wire = 0;
-	ktime_t begun = ktime_get();
 	int err;
 
-	err = deflate(vb, &vb->batch, min(nr, vb->batch_pages), WORKER_TIMEOUT,
-		      &freed_wire);
-	batch_pace(vb, begun);
+	WRITE_ONCE(vb->in_hand, min(nr, vb->batch_pages));
+	err = deflate(vb, &vb->batch, vb->in_hand, WORKER_TIMEOUT, &freed_wire);
+	batch_pace(vb);
+	if (!vb->batch.used)
+		worker_lets_go(vb);
 	return err ?: -EAGAIN;
 }
 
@@ -1435,11 +2008,13 @@ static void target_read(struct virtio_balloon *vb)
 	target = target_to_pages(target_wire);
 	if (target == vb->target)
 		return;
+	trace_virtio_balloon_target(&vb->vdev->dev, target,
+				    atomic_long_read(&vb->ballooned));
 	vb->target = target;
 	vb->backoff = 0;
 	vb->short_said = false;
 	if (target > atomic_long_read(&vb->ballooned))
-		pressure_new_target(&vb->pressure, get_jiffies_64());
+		pressure_new_target(vb, get_jiffies_64());
 }
 
 /**
@@ -1448,8 +2023,8 @@ static void target_read(struct virtio_balloon *vb)
  *
  * Context: the size worker.
  * Return: 0 at the target, -EAGAIN after progress, -ENOMEM where memory is
- * short, -EBUSY where it is not the time, -ETIMEDOUT while the device does not
- * answer, -EIO where it is gone.
+ * short, -EBUSY while inflation rests, -ENOENT while pages are isolated for
+ * migration, -ETIMEDOUT while the device does not answer, -EIO where it is gone.
  */
 static int size_step(struct virtio_balloon *vb)
 {
@@ -1458,6 +2033,7 @@ static int size_step(struct virtio_balloon *vb)
 	batch_settle(vb, &vb->batch);
 	if (vb->batch.used)
 		return queue_gone(batch_queue(vb, &vb->batch)) ? -EIO : -ETIMEDOUT;
+	worker_lets_go(vb);
 	target_read(vb);
 	have = atomic_long_read(&vb->ballooned);
 	if (have < vb->target)
@@ -1484,7 +2060,7 @@ static void size_stalled(struct virtio_balloon *vb)
 {
 	if (!vb->stall_said)
 		dev_warn(&vb->vdev->dev,
-			 "no answer to %s request for %u s; waiting for the device\n",
+			 "no answer to %s request for %lu s; waiting for the device\n",
 			 vb->batch.inflating ? "an inflate" : "a deflate",
 			 WORKER_TIMEOUT / HZ);
 	vb->stall_said = true;
@@ -1507,12 +2083,19 @@ static void size_work_fn(struct work_struct *work)
 						 struct virtio_balloon,
 						 size_work);
 	unsigned long delay = 0;
-	int ret = size_step(vb);
+	int ret;
 
+	adjustment_begins(vb);
+	ret = size_step(vb);
+	if (ret != -EIO)
+		publish_actual(vb);
+	if (ret != -EAGAIN)
+		adjustment_ends(vb);
+	if (ret && ret != -EAGAIN && ret != -EBUSY && ret != -ENOENT)
+		WRITE_ONCE(vb->last_error, ret);
 	switch (ret) {
 	case -ETIMEDOUT:
 		size_stalled(vb);
-		publish_actual(vb);
 		return;
 	case -EIO:
 		return;
@@ -1520,18 +2103,20 @@ static void size_work_fn(struct work_struct *work)
 		delay = size_backoff(vb);
 		break;
 	case -EBUSY:
-		delay = pressure_resting(&vb->pressure, get_jiffies_64()) ?:
-			ISOLATED_DELAY;
+		delay = pressure_resting(vb, get_jiffies_64()) ?: BACKOFF_MIN;
+		break;
+	case -ENOENT:
+		delay = ISOLATED_DELAY;
 		break;
 	case -EAGAIN:
 		vb->backoff = 0;
 		break;
-	default:
+	case 0:
 		vb->backoff = 0;
 		vb->short_said = false;
+		break;
 	}
 	size_moving(vb);
-	publish_actual(vb);
 	if (ret)
 		queue_delayed_work(vb->size_wq, &vb->size_work, delay);
 }
@@ -1654,11 +2239,11 @@ static void stats_work_fn(struct work_struct *work)
 	stats_fill(vb);
 	sg_init_one(&sg, stats->entry, stats->nr * sizeof(stats->entry[0]));
 	spin_lock_irqsave(&q->lock, flags);
-	WRITE_ONCE(stats->posted, !queue_post(q, &sg, false, stats));
+	WRITE_ONCE(stats->posted, !queue_post(q, &sg, 1, false, stats));
 	notify = queue_commit(q);
 	spin_unlock_irqrestore(&q->lock, flags);
 	if (notify)
-		virtqueue_notify(q->vq);
+		queue_notify(q);
 }
 
 static unsigned int stats_count(void)
@@ -1685,8 +2270,7 @@ static bool hint_has_room(void *arg)
 {
 	struct balloon_queue *q = arg;
 
-	return READ_ONCE(q->vb->hint.nr_posted) < hint_limit(q) ||
-	       READ_ONCE(q->vb->stopping);
+	return READ_ONCE(q->vb->hint.nr_posted) < hint_limit(q);
 }
 
 static bool hint_command_back(void *arg)
@@ -1706,15 +2290,15 @@ static int hint_post(struct balloon_queue *q, struct scatterlist *sg,
 	int err;
 
 	spin_lock_irqsave(&q->lock, flags);
-	err = queue_post(q, sg, writable, token);
+	err = queue_post(q, sg, 1, writable, token);
 	if (!err && writable)
-		q->vb->hint.nr_posted++;
+		WRITE_ONCE(q->vb->hint.nr_posted, q->vb->hint.nr_posted + 1);
 	else if (!err)
 		cmd->posted = true;
 	notify = queue_commit(q);
 	spin_unlock_irqrestore(&q->lock, flags);
 	if (notify)
-		virtqueue_notify(q->vq);
+		queue_notify(q);
 	return err;
 }
 
@@ -1748,26 +2332,30 @@ static bool hint_superseded(struct virtio_balloon *vb)
 
 	if (test_and_clear_bit(HINT_RECHECK, &hint->flags))
 		hint->current_id = hint_read_id(vb);
-	return READ_ONCE(vb->stopping) || hint->current_id != hint->sent_id;
+	return READ_ONCE(vb->stopping) || test_bit(HINT_YIELD, &hint->flags) ||
+	       hint->current_id != hint->sent_id;
 }
 
 static int hint_block(struct balloon_queue *q)
 {
 	struct scatterlist sg;
 	struct page *page;
+	LIST_HEAD(blocks);
 	int err;
 
-	page = chunk_alloc(BLOCK_ORDER, true);
+	page = hint_block_alloc();
 	if (!page)
 		return -ENOMEM;
 	sg_init_table(&sg, 1);
 	sg_set_page(&sg, page, PAGE_SIZE << BLOCK_ORDER, 0);
 	err = hint_post(q, &sg, true, page);
 	if (err) {
-		set_page_private(page, 0);
-		__free_pages(page, BLOCK_ORDER);
+		list_add(&page->lru, &blocks);
+		hint_blocks_free(&blocks);
+		return err;
 	}
-	return err;
+	q->vb->hint.sent_pages += BLOCK_PAGES;
+	return 0;
 }
 
 static int hint_blocks(struct virtio_balloon *vb)
@@ -1782,6 +2370,14 @@ static int hint_blocks(struct virtio_balloon *vb)
 		cond_resched();
 	}
 	return err == -ENOMEM ? 0 : err;
+}
+
+/* While a run is on, answers may come in bulk; what it leaves may not. */
+static void hint_set_owner(struct balloon_queue *q, unsigned int owners)
+{
+	spin_lock_irq(&q->lock);
+	q->owners = owners;
+	spin_unlock_irq(&q->lock);
 }
 
 /**
@@ -1799,15 +2395,22 @@ static void hint_run(struct virtio_balloon *vb)
 	struct balloon_hint *hint = &vb->hint;
 	int err, stop_err = 0;
 
+	hint->sent_pages = 0;
 	hint->sent_id = hint->current_id;
+	clear_bit(HINT_YIELD, &hint->flags);
 	err = hint_command(q, &hint->start, hint->sent_id);
 	if (!err) {
+		hint_set_owner(q, 1);
 		err = hint_blocks(vb);
+		hint_set_owner(q, 0);
 		stop_err = hint_command(q, &hint->stop,
 					VIRTIO_BALLOON_CMD_ID_STOP);
 	}
 	err = err ?: stop_err;
-	if (err && !READ_ONCE(vb->stopping))
+	balloon_count(vb, COUNT_HINTED, hint->sent_pages);
+	trace_virtio_balloon_hint(&vb->vdev->dev, hint->sent_id,
+				  hint->sent_pages, err);
+	if (err && err != -EIO && !READ_ONCE(vb->stopping))
 		dev_warn(&vb->vdev->dev, "free page hinting stopped: error %d\n",
 			 err);
 }
@@ -1845,8 +2448,11 @@ static int hint_init(struct virtio_balloon *vb)
 	INIT_WORK(&hint->work, hint_work_fn);
 	if (!balloon_has(vb, VIRTIO_BALLOON_F_FREE_PAGE_HINT))
 		return 0;
-	if (virtqueue_get_vring_size(vb->queue[QUEUE_HINT].vq) <= HINT_SLOTS_CMD)
-		return -ENOSPC;
+	if (virtqueue_get_vring_size(vb->queue[QUEUE_HINT].vq) <= HINT_SLOTS_CMD) {
+		dev_warn(&vb->vdev->dev, "no free page hinting: its queue is too small\n");
+		queue_set_dead(&vb->queue[QUEUE_HINT], true);
+		vb->queue[QUEUE_HINT].vq = NULL;
+	}
 	hint->wq = alloc_workqueue("balloon-hint-%d",
 				   WQ_FREEZABLE | WQ_UNBOUND, 0,
 				   vb->vdev->index);
@@ -1887,11 +2493,242 @@ static void hint_abandon(struct virtio_balloon *vb)
 		if (token != &hint->start && token != &hint->stop)
 			list_add(&page->lru, &hint->answered);
 	}
-	chunks_free(&hint->answered);
+	hint_blocks_free(&hint->answered);
 	hint->nr_answered = 0;
 	hint->nr_posted = 0;
 	hint->start.posted = false;
 	hint->stop.posted = false;
+}
+
+/* --- Free page reporting --------------------------------------------------- */
+
+static void report_answered(struct balloon_queue *q, void *token)
+{
+	struct balloon_report *report = token;
+
+	lockdep_assert_held(&q->lock);
+	/* Pairs with report_over(): the device is done with the pages. */
+	smp_store_release(&report->posted, false);
+	wake_up(&q->wait);
+}
+
+/* A broken queue alone is not enough: the device may still discard the pages. */
+static bool report_over(struct virtio_balloon *vb)
+{
+	/* Pairs with report_answered(). */
+	return !smp_load_acquire(&vb->report.posted) || READ_ONCE(vb->was_reset);
+}
+
+static int report_send(struct virtio_balloon *vb, unsigned int nr)
+{
+	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
+	struct balloon_report *report = &vb->report;
+	unsigned long flags;
+	bool notify;
+	int err;
+
+	lockdep_assert_held(&report->lock);
+	spin_lock_irqsave(&q->lock, flags);
+	err = READ_ONCE(vb->stopping) ? -EBUSY :
+	      queue_post(q, report->sg, nr, true, report);
+	report->posted = !err;
+	notify = queue_commit(q);
+	spin_unlock_irqrestore(&q->lock, flags);
+	if (notify)
+		queue_notify(q);
+	while (!err && !report_over(vb)) {
+		wait_event_timeout(q->wait, report_over(vb), WAIT_SLICE);
+		queue_poll(q);
+	}
+	return err ?: READ_ONCE(vb->was_reset) ? -EIO : 0;
+}
+
+static unsigned long report_pages(struct scatterlist *sg, unsigned int nr)
+{
+	unsigned long pages = 0;
+
+	for (; nr; nr--, sg = sg_next(sg))
+		pages += sg->length >> PAGE_SHIFT;
+	return pages;
+}
+
+static int report_send_traced(struct virtio_balloon *vb, unsigned int nr)
+{
+	unsigned long pages = report_pages(vb->report.sg, nr);
+	u64 begun = ktime_get_ns();
+	int err = report_send(vb, nr);
+
+	if (!err)
+		balloon_count(vb, COUNT_REPORTED, pages);
+	trace_virtio_balloon_report(&vb->vdev->dev, nr, pages,
+				    ktime_get_ns() - begun, err);
+	return err;
+}
+
+/* As much of @from as the ring holds; returns how many entries. */
+static unsigned int report_cut(struct virtio_balloon *vb,
+			       struct scatterlist *from, unsigned int nr)
+{
+	struct scatterlist *to = vb->report.sg;
+	unsigned int i;
+
+	nr = min3(nr, (unsigned int)PAGE_REPORTING_CAPACITY,
+		  virtqueue_get_vring_size(vb->queue[QUEUE_REPORT].vq));
+	sg_init_table(to, nr);
+	for (i = 0; i < nr; i++, from = sg_next(from))
+		sg_set_page(&to[i], sg_page(from), from->length, 0);
+	return nr;
+}
+
+/**
+ * balloon_report() - tell the hypervisor about large unused runs
+ * @core: the page_reporting core's handle
+ * @sg: the runs, isolated from the free lists by the core
+ * @nents: how many, at most PAGE_REPORTING_CAPACITY
+ *
+ * The core frees the pages as soon as this returns, so it returns only when the
+ * device is done with them or has been reset, however long that takes.
+ *
+ * Context: the core's worker.
+ * Return: 0, -EBUSY where no report may begin now, -EIO.
+ */
+static int balloon_report(struct page_reporting_dev_info *core,
+			  struct scatterlist *sg, unsigned int nents)
+{
+	struct virtio_balloon *vb = container_of(core, struct virtio_balloon,
+						 report.core);
+	int err = 0;
+
+	if (!mutex_trylock(&vb->report.lock))
+		return -EBUSY;
+	while (nents && !err) {
+		unsigned int nr = report_cut(vb, sg, nents);
+
+		err = report_send_traced(vb, nr);
+		nents -= nr;
+		while (nr--)
+			sg = sg_next(sg);
+	}
+	mutex_unlock(&vb->report.lock);
+	return err;
+}
+
+/*
+ * Only one device of a kernel can report, so failing here must not cost the
+ * balloon.  The order makes 2 MiB on every page size: the core's default is
+ * 512 MiB on 64 KiB pages, and nothing would ever be reported.
+ */
+static void report_register(struct virtio_balloon *vb)
+{
+	int err;
+
+	if (!balloon_has(vb, VIRTIO_BALLOON_F_REPORTING))
+		return;
+	vb->report.core.report = balloon_report;
+	vb->report.core.order = BLOCK_ORDER;
+	err = page_reporting_register(&vb->report.core);
+	if (err)
+		dev_warn(&vb->vdev->dev,
+			 "no free page reporting: registration failed with error %d\n",
+			 err);
+	vb->report.registered = !err;
+}
+
+static void report_unregister(struct virtio_balloon *vb)
+{
+	if (vb->report.registered)
+		page_reporting_unregister(&vb->report.core);
+	vb->report.registered = false;
+}
+
+/* --- debugfs ---------------------------------------------------------------- */
+
+static const char * const counter_names[COUNT_NR] = {
+	[COUNT_INFLATE_BATCHES] = "inflate batches",
+	[COUNT_DEFLATE_BATCHES] = "deflate batches",
+	[COUNT_KICKS] = "kicks",
+	[COUNT_CONFIG_WRITES] = "config writes",
+	[COUNT_BLOCKS] = "whole blocks inflated",
+	[COUNT_OOM_CALLS] = "oom calls",
+	[COUNT_OOM_PAGES] = "oom pages",
+	[COUNT_MIGRATED] = "pages migrated",
+	[COUNT_MIGRATE_DECLINED] = "migrations declined",
+	[COUNT_STALLS] = "stalls",
+	[COUNT_REPORTED] = "pages reported",
+	[COUNT_HINTED] = "pages hinted",
+};
+
+static const char * const feature_names[] = {
+	[VIRTIO_BALLOON_F_MUST_TELL_HOST] = "must-tell-host",
+	[VIRTIO_BALLOON_F_STATS_VQ] = "statistics",
+	[VIRTIO_BALLOON_F_DEFLATE_ON_OOM] = "deflate-on-oom",
+	[VIRTIO_BALLOON_F_FREE_PAGE_HINT] = "free-page-hint",
+	[VIRTIO_BALLOON_F_PAGE_POISON] = "page-poison",
+	[VIRTIO_BALLOON_F_REPORTING] = "free-page-reporting",
+};
+
+static void status_show_features(struct seq_file *m, struct virtio_balloon *vb)
+{
+	unsigned int i;
+
+	seq_puts(m, "features:");
+	for (i = 0; i < ARRAY_SIZE(feature_names); i++) {
+		if (balloon_has(vb, i))
+			seq_printf(m, " %s", feature_names[i]);
+	}
+	seq_putc(m, '\n');
+}
+
+/* Counts are pages of the guest.  Nothing here asks the device. */
+static int status_show(struct seq_file *m, void *unused)
+{
+	struct virtio_balloon *vb = m->private;
+	u64 now = get_jiffies_64(), until = READ_ONCE(vb->pressure.until);
+	bool resting = READ_ONCE(vb->pressure.resting) && now < until;
+
+	seq_printf(m, "target: %lu\n", READ_ONCE(vb->target));
+	seq_printf(m, "actual: %lu\n", atomic_long_read(&vb->ballooned));
+	seq_printf(m, "announced: %lu\n",
+		   vb->batch.inflating ? batch_pages(&vb->batch, REQUEST_POSTED) : 0);
+	seq_printf(m, "recalled: %lu\n",
+		   batch_pages(&vb->oom_batch, REQUEST_POSTED) +
+		   (vb->batch.inflating ? 0 : batch_pages(&vb->batch, REQUEST_POSTED)));
+	seq_printf(m, "isolated: %lu\n", READ_ONCE(vb->info.isolated_pages));
+	seq_printf(m, "hinted: %lu\n",
+		   (READ_ONCE(vb->hint.nr_answered) + READ_ONCE(vb->hint.nr_posted)) *
+		   BLOCK_PAGES);
+	seq_printf(m, "batch: %lu\n", READ_ONCE(vb->batch_pages));
+	seq_printf(m, "rest: %u ms\n",
+		   resting ? jiffies_to_msecs(until - now) : 0);
+	seq_printf(m, "last error: %d\n", READ_ONCE(vb->last_error));
+	status_show_features(m, vb);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(status);
+
+static int counters_show(struct seq_file *m, void *unused)
+{
+	struct virtio_balloon *vb = m->private;
+	unsigned int i;
+
+	for (i = 0; i < COUNT_NR; i++)
+		seq_printf(m, "%s: %ld\n", counter_names[i],
+			   atomic_long_read(&vb->counter[i]));
+	for (i = 0; i <= BLOCK_ORDER; i++)
+		seq_printf(m, "allocations failed, order %u: %ld\n", i,
+			   atomic_long_read(&vb->short_of[i]));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(counters);
+
+static struct dentry *balloon_debugfs;
+
+static void debugfs_add(struct virtio_balloon *vb)
+{
+	vb->debugfs = debugfs_create_dir(dev_name(&vb->vdev->dev),
+					 balloon_debugfs);
+	debugfs_create_file("status", 0400, vb->debugfs, vb, &status_fops);
+	debugfs_create_file("counters", 0400, vb->debugfs, vb, &counters_fops);
 }
 
 /* --- Probe and removal ----------------------------------------------------- */
@@ -1908,6 +2745,8 @@ static const struct {
 			  VIRTIO_BALLOON_F_STATS_VQ },
 	[QUEUE_HINT] = { "hint", hint_used, hint_answered,
 			 VIRTIO_BALLOON_F_FREE_PAGE_HINT },
+	[QUEUE_REPORT] = { "report", report_used, report_answered,
+			   VIRTIO_BALLOON_F_REPORTING },
 };
 
 static void queues_init(struct virtio_balloon *vb)
@@ -1918,6 +2757,7 @@ static void queues_init(struct virtio_balloon *vb)
 		struct balloon_queue *q = &vb->queue[id];
 
 		q->vb = vb;
+		q->dead = true;
 		spin_lock_init(&q->lock);
 		init_waitqueue_head(&q->wait);
 		q->answered = queue_table[id].answered;
@@ -1948,8 +2788,10 @@ static int queues_find(struct virtio_balloon *vb)
 	err = virtio_find_vqs(vb->vdev, nr, vqs, info, NULL);
 	if (err)
 		return err;
-	for (i = 0; i < nr; i++)
+	for (i = 0; i < nr; i++) {
 		vb->queue[which[i]].vq = vqs[i];
+		queue_set_dead(&vb->queue[which[i]], false);
+	}
 	return 0;
 }
 
@@ -1957,47 +2799,59 @@ static void queues_delete(struct virtio_balloon *vb)
 {
 	enum balloon_queue_id id;
 
-	vb->vdev->config->del_vqs(vb->vdev);
+	if (vb->queue[QUEUE_INFLATE].vq)
+		vb->vdev->config->del_vqs(vb->vdev);
 	for (id = 0; id < QUEUE_NR; id++) {
 		vb->queue[id].vq = NULL;
 		vb->queue[id].owners = 0;
 	}
 }
 
-/* The worker leaves a quarter of the ring to OOM and migration. */
-static unsigned int queue_worker_slots(struct balloon_queue *q)
+/* A deflate ring's slots: one is migration's, a quarter at least is OOM's. */
+static unsigned int deflate_slots(unsigned int size, unsigned int wanted)
 {
-	unsigned int size = virtqueue_get_vring_size(q->vq);
-
-	return size - min(max(size / 4, 2U), size - 1);
+	return min(wanted, size - max(size / 4, 2U));
 }
 
 /*
- * Chunks that must not straddle leave requests half empty at worst: a batch
- * holds half of what its requests could.
+ * A deflation fills its requests.  Chunks of an inflation must not straddle, and
+ * leave them half empty at worst: so it gets twice as many.
  */
 static int batches_alloc(struct virtio_balloon *vb)
 {
 	u64 offered = vb->vdev->config->get_features(vb->vdev);
 	unsigned int wire = offered & BIT_ULL(VIRTIO_RING_F_INDIRECT_DESC) ?
 			    REQUEST_WIRE_BLOCK : REQUEST_WIRE_MIN;
-	unsigned int slots, nr;
+	unsigned int inflate = virtqueue_get_vring_size(vb->queue[QUEUE_INFLATE].vq);
+	unsigned int deflate = virtqueue_get_vring_size(vb->queue[QUEUE_DEFLATE].vq);
+	unsigned int slots, oom;
 	int err;
 
-	slots = min(queue_worker_slots(&vb->queue[QUEUE_INFLATE]),
-		    queue_worker_slots(&vb->queue[QUEUE_DEFLATE]));
-	nr = min(slots, 2 * BATCH_WIRE_MAX / wire);
-	err = batch_alloc(&vb->batch, nr, wire);
-	if (err)
-		return err;
-	vb->batch_max = wire_to_pages(max(nr / 2, 1U) * wire);
+	if (inflate < RING_MIN || deflate < RING_MIN) {
+		dev_err(&vb->vdev->dev, "queues of %u and %u entries are too small\n",
+			inflate, deflate);
+		return -ENOSPC;
+	}
+	slots = min(deflate_slots(deflate, BATCH_WIRE_MAX / wire),
+		    (inflate - 1) / 2);
+	oom = min(deflate - slots - 1,
+		  (unsigned int)OOM_STEP_MAX_BYTES >> VIRTIO_BALLOON_PFN_SHIFT >> ilog2(wire));
+	vb->batch_max = wire_to_pages(slots * wire);
 	vb->batch_pages = vb->batch_max;
-	err = batch_alloc(&vb->oom_batch,
-			  OOM_STEP_MAX_BYTES >> VIRTIO_BALLOON_PFN_SHIFT >> ilog2(wire),
-			  wire);
-	if (err)
-		batch_free(&vb->batch);
+	err = batch_alloc(&vb->batch, 2 * slots, wire) ?:
+	      batch_alloc(&vb->oom_batch, oom, wire) ?:
+	      batch_alloc(&vb->migration.inflate, 1, WIRE_PER_PAGE) ?:
+	      batch_alloc(&vb->migration.deflate, 1, WIRE_PER_PAGE);
+	vb->migration.inflate.inflating = true;
 	return err;
+}
+
+static void batches_free(struct virtio_balloon *vb)
+{
+	batch_free(&vb->batch);
+	batch_free(&vb->oom_batch);
+	batch_free(&vb->migration.inflate);
+	batch_free(&vb->migration.deflate);
 }
 
 static void workqueues_free(struct virtio_balloon *vb)
@@ -2032,14 +2886,6 @@ static int workqueues_alloc(struct virtio_balloon *vb)
 	return err;
 }
 
-/* Pages stay where they are: the core puts them back on the balloon's list. */
-static int __maybe_unused balloon_migrate(struct balloon_dev_info *info,
-					  struct page *to, struct page *from,
-					  enum migrate_mode mode)
-{
-	return -EBUSY;
-}
-
 static struct virtio_balloon *balloon_create(struct virtio_device *vdev)
 {
 	struct virtio_balloon *vb = kzalloc(sizeof(*vb), GFP_KERNEL);
@@ -2050,19 +2896,41 @@ static struct virtio_balloon *balloon_create(struct virtio_device *vdev)
 	vb->vdev = vdev;
 	vb->published = -1;
 	balloon_devinfo_init(&vb->info);
-	vb->info.migratepage = IS_ENABLED(CONFIG_BALLOON_COMPACTION) ?
-			       balloon_migrate : NULL;
+	migration_register(vb);
 	INIT_DELAYED_WORK(&vb->size_work, size_work_fn);
 	INIT_WORK(&vb->publish_work, publish_work_fn);
 	INIT_WORK(&vb->stats.work, stats_work_fn);
 	mutex_init(&vb->publish_lock);
+	mutex_init(&vb->report.lock);
+	mutex_init(&vb->migration.lock);
+	mutex_init(&vb->oom_mutex);
+	init_waitqueue_head(&vb->idle);
 	pressure_init(&vb->pressure);
 	queues_init(vb);
 	vb->stats.nr = stats_count();
 	return vb;
 }
 
-/* With the features, and unlike them never before the device is ready. */
+/* Free memory keeps what the kernel wrote there: zeroes, or its poison. */
+static bool balloon_memory_has_value(void)
+{
+	return want_init_on_free() || page_poisoning_enabled_static();
+}
+
+/* Before the device is ready, also after a restore: it has forgotten. */
+static void poison_publish(struct virtio_balloon *vb)
+{
+	u32 value = 0;
+
+	if (!balloon_has(vb, VIRTIO_BALLOON_F_PAGE_POISON))
+		return;
+	if (!want_init_on_free())
+		memset(&value, PAGE_POISON, sizeof(value));
+	virtio_cwrite_le(vb->vdev, struct virtio_balloon_config, poison_val,
+			 &value);
+}
+
+/* Notifier and shrinker exist with their features only, on a ready device. */
 static int balloon_register(struct virtio_balloon *vb)
 {
 	int err = hint_register_shrinker(vb);
@@ -2086,11 +2954,113 @@ static void balloon_unregister(struct virtio_balloon *vb)
 
 static void balloon_start(struct virtio_balloon *vb)
 {
+	report_register(vb);
 	queue_delayed_work(vb->size_wq, &vb->size_work, 0);
 	if (vb->queue[QUEUE_STATS].vq)
 		queue_work(vb->stats.wq, &vb->stats.work);
 	if (vb->queue[QUEUE_HINT].vq)
 		queue_work(vb->hint.wq, &vb->hint.work);
+}
+
+static void queues_kill(struct virtio_balloon *vb)
+{
+	enum balloon_queue_id id;
+
+	for (id = 0; id < QUEUE_NR; id++)
+		queue_set_dead(&vb->queue[id], true);
+}
+
+/* The device lets go of everything; who waits for it learns that. */
+static void balloon_reset(struct virtio_balloon *vb)
+{
+	enum balloon_queue_id id;
+
+	queues_kill(vb);
+	virtio_reset_device(vb->vdev);
+	WRITE_ONCE(vb->was_reset, true);
+	for (id = 0; id < QUEUE_NR; id++)
+		wake_up_all(&vb->queue[id].wait);
+}
+
+/*
+ * Unregistering from the reporting core waits for a report that is under way,
+ * and that waits for the device: where it does not answer, it is reset first.
+ */
+static void report_drain(struct virtio_balloon *vb)
+{
+	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
+
+	if (!vb->report.registered)
+		return;
+	wait_event_timeout(q->wait, report_over(vb), REMOVE_TIMEOUT);
+	if (!report_over(vb))
+		balloon_reset(vb);
+	report_unregister(vb);
+}
+
+/* From here on nothing begins: answers queue no work, and no work runs. */
+static void balloon_stop(struct virtio_balloon *vb)
+{
+	WRITE_ONCE(vb->stopping, true);
+	report_drain(vb);
+	disable_delayed_work_sync(&vb->size_work);
+	disable_work_sync(&vb->publish_work);
+	disable_work_sync(&vb->stats.work);
+	disable_work_sync(&vb->hint.work);
+	__pm_relax(vb->wakeup);
+}
+
+/* Give everything back, telling the device for as long as it answers. */
+static void balloon_empty(struct virtio_balloon *vb)
+{
+	struct balloon_queue *q = &vb->queue[QUEUE_DEFLATE];
+	unsigned long freed_wire = 0;
+	unsigned long end = jiffies + REMOVE_TELL_TIMEOUT;
+	int err = 0;
+
+	batch_settle(vb, &vb->batch);
+	while (!vb->batch.used && atomic_long_read(&vb->ballooned) &&
+	       time_before(jiffies, end)) {
+		err = deflate(vb, &vb->batch, vb->batch_max, REMOVE_TIMEOUT,
+			      &freed_wire);
+		if (err == -ENOENT)
+			schedule_timeout_uninterruptible(ISOLATED_DELAY);
+		else if (err)
+			break;
+		cond_resched();
+	}
+	if (!queue_gone(q))
+		publish_actual(vb);
+}
+
+/*
+ * After the reset the device has no claim on any page: those it was not told
+ * about, or did not answer for, are free like the others.
+ */
+static void balloon_abandon(struct virtio_balloon *vb)
+{
+	LIST_HEAD(pages);
+
+	hint_abandon(vb);
+	migration_abandon(vb);
+	batch_abandon(vb, &vb->batch);
+	mutex_lock(&vb->oom_mutex);
+	batch_abandon(vb, &vb->oom_batch);
+	mutex_unlock(&vb->oom_mutex);
+	while (atomic_long_read(&vb->ballooned)) {
+		if (!balloon_take(vb, &pages, LIST_CALL_PAGES))
+			schedule_timeout_uninterruptible(ISOLATED_DELAY);
+		pages_release(vb, &pages);
+		cond_resched();
+	}
+}
+
+static void balloon_shut(struct virtio_balloon *vb)
+{
+	if (!vb->was_reset)
+		balloon_reset(vb);
+	balloon_abandon(vb);
+	queues_delete(vb);
 }
 
 static int balloon_probe(struct virtio_device *vdev)
@@ -2113,21 +3083,26 @@ static int balloon_probe(struct virtio_device *vdev)
 		goto delete_queues;
 	err = workqueues_alloc(vb);
 	if (err)
-		goto free_batches;
+		goto delete_queues;
+	err = suspend_init(vb);
+	if (err)
+		goto free_workqueues;
+	poison_publish(vb);
 	virtio_device_ready(vdev);
 	err = balloon_register(vb);
 	if (err)
 		goto reset;
+	debugfs_add(vb);
 	balloon_start(vb);
 	return 0;
 
 reset:
 	virtio_reset_device(vdev);
+	suspend_exit(vb);
+free_workqueues:
 	workqueues_free(vb);
-free_batches:
-	batch_free(&vb->oom_batch);
-	batch_free(&vb->batch);
 delete_queues:
+	batches_free(vb);
 	queues_delete(vb);
 free:
 	vdev->priv = NULL;
@@ -2135,86 +3110,67 @@ free:
 	return err;
 }
 
-/* From here on answers queue no work, and no work runs. */
-static void balloon_stop(struct virtio_balloon *vb)
-{
-	WRITE_ONCE(vb->stopping, true);
-	balloon_unregister(vb);
-	disable_delayed_work_sync(&vb->size_work);
-	disable_work_sync(&vb->publish_work);
-	disable_work_sync(&vb->stats.work);
-	disable_work_sync(&vb->hint.work);
-}
-
-/* Give everything back, telling the device for as long as it answers. */
-static void balloon_empty(struct virtio_balloon *vb)
-{
-	struct balloon_queue *q = &vb->queue[QUEUE_DEFLATE];
-	unsigned long freed_wire;
-	int err = 0;
-
-	batch_settle(vb, &vb->batch);
-	while (!vb->batch.used && !queue_gone(q) &&
-	       atomic_long_read(&vb->ballooned)) {
-		err = deflate(vb, &vb->batch, vb->batch_max, REMOVE_TIMEOUT,
-			      &freed_wire);
-		if (err == -EBUSY)
-			schedule_timeout_uninterruptible(ISOLATED_DELAY);
-		else if (err)
-			break;
-		cond_resched();
-	}
-	if (!queue_gone(q))
-		publish_actual(vb);
-}
-
-static void queues_kill(struct virtio_balloon *vb)
-{
-	enum balloon_queue_id id;
-
-	for (id = 0; id < QUEUE_NR; id++) {
-		spin_lock_irq(&vb->queue[id].lock);
-		vb->queue[id].dead = true;
-		spin_unlock_irq(&vb->queue[id].lock);
-		wake_up_all(&vb->queue[id].wait);
-	}
-}
-
-/*
- * After the reset the device has no claim on any page: those it was not told
- * about, or did not answer for, are free like the others.
- */
-static void balloon_reset(struct virtio_balloon *vb)
-{
-	LIST_HEAD(pages);
-
-	queues_kill(vb);
-	virtio_reset_device(vb->vdev);
-	hint_abandon(vb);
-	batch_abandon(vb, &vb->batch);
-	batch_abandon(vb, &vb->oom_batch);
-	while (atomic_long_read(&vb->ballooned)) {
-		if (!balloon_take(vb, &pages, LIST_CALL_PAGES))
-			schedule_timeout_uninterruptible(ISOLATED_DELAY);
-		pages_release(vb, &pages);
-		cond_resched();
-	}
-	queues_delete(vb);
-}
-
 static void balloon_remove(struct virtio_device *vdev)
+{
+	struct virtio_balloon *vb = vdev->priv;
+
+	debugfs_remove_recursive(vb->debugfs);
+	balloon_stop(vb);
+	balloon_empty(vb);
+	balloon_unregister(vb);
+	suspend_exit(vb);
+	balloon_shut(vb);
+	workqueues_free(vb);
+	batches_free(vb);
+	vdev->priv = NULL;
+	kfree(vb);
+}
+
+#ifdef CONFIG_PM_SLEEP
+/*
+ * Suspend and hibernation empty the balloon: the device forgets it.  Notifier
+ * and shrinker stay registered, and find dead queues and an empty balloon.
+ */
+static int balloon_freeze(struct virtio_device *vdev)
 {
 	struct virtio_balloon *vb = vdev->priv;
 
 	balloon_stop(vb);
 	balloon_empty(vb);
-	balloon_reset(vb);
-	workqueues_free(vb);
-	batch_free(&vb->oom_batch);
-	batch_free(&vb->batch);
-	vdev->priv = NULL;
-	kfree(vb);
+	balloon_shut(vb);
+	return 0;
 }
+
+static void balloon_forget(struct virtio_balloon *vb)
+{
+	vb->was_reset = false;
+	vb->published = -1;
+	vb->target = 0;
+	vb->hint.sent_id = VIRTIO_BALLOON_CMD_ID_STOP;
+	vb->hint.release = false;
+	vb->stats.posted = false;
+	WRITE_ONCE(vb->stopping, false);
+}
+
+/* Allocates nothing but queues.  Where that fails the device stays dead. */
+static int balloon_restore(struct virtio_device *vdev)
+{
+	struct virtio_balloon *vb = vdev->priv;
+	int err = queues_find(vb);
+
+	if (err)
+		return err;
+	balloon_forget(vb);
+	poison_publish(vb);
+	virtio_device_ready(vdev);
+	enable_delayed_work(&vb->size_work);
+	enable_work(&vb->publish_work);
+	enable_work(&vb->stats.work);
+	enable_work(&vb->hint.work);
+	balloon_start(vb);
+	return 0;
+}
+#endif
 
 /*
  * May run in interrupt context, where configuration must not be read: the
@@ -2225,6 +3181,7 @@ static void balloon_config_changed(struct virtio_device *vdev)
 	struct virtio_balloon *vb = vdev->priv;
 
 	mod_delayed_work(vb->size_wq, &vb->size_work, 0);
+	adjustment_begins(vb);
 	if (vb->queue[QUEUE_HINT].vq) {
 		set_bit(HINT_RECHECK, &vb->hint.flags);
 		queue_work(vb->hint.wq, &vb->hint.work);
@@ -2234,9 +3191,16 @@ static void balloon_config_changed(struct virtio_device *vdev)
 /*
  * No indirect descriptors: they are allocated, and requests are posted when the
  * guest is out of memory.  No ACCESS_PLATFORM: PFNs are guest-physical.
+ *
+ * Where free memory must keep a value and the device cannot be told which, it
+ * must not discard free memory: no reporting.
  */
 static int balloon_validate(struct virtio_device *vdev)
 {
+	if (!balloon_memory_has_value())
+		__virtio_clear_bit(vdev, VIRTIO_BALLOON_F_PAGE_POISON);
+	else if (!virtio_has_feature(vdev, VIRTIO_BALLOON_F_PAGE_POISON))
+		__virtio_clear_bit(vdev, VIRTIO_BALLOON_F_REPORTING);
 	__virtio_clear_bit(vdev, VIRTIO_RING_F_INDIRECT_DESC);
 	__virtio_clear_bit(vdev, VIRTIO_F_ACCESS_PLATFORM);
 	return 0;
@@ -2253,6 +3217,8 @@ static const unsigned int balloon_features[] = {
 	VIRTIO_BALLOON_F_STATS_VQ,
 	VIRTIO_BALLOON_F_DEFLATE_ON_OOM,
 	VIRTIO_BALLOON_F_FREE_PAGE_HINT,
+	VIRTIO_BALLOON_F_PAGE_POISON,
+	VIRTIO_BALLOON_F_REPORTING,
 };
 
 static struct virtio_driver balloon_driver = {
@@ -2264,8 +3230,30 @@ static struct virtio_driver balloon_driver = {
 	.probe			= balloon_probe,
 	.remove			= balloon_remove,
 	.config_changed		= balloon_config_changed,
+#ifdef CONFIG_PM_SLEEP
+	.freeze			= balloon_freeze,
+	.restore		= balloon_restore,
+#endif
 };
-module_virtio_driver(balloon_driver);
+
+static int __init balloon_init(void)
+{
+	int err;
+
+	balloon_debugfs = debugfs_create_dir(KBUILD_MODNAME, NULL);
+	err = register_virtio_driver(&balloon_driver);
+	if (err)
+		debugfs_remove(balloon_debugfs);
+	return err;
+}
+module_init(balloon_init);
+
+static void __exit balloon_exit(void)
+{
+	unregister_virtio_driver(&balloon_driver);
+	debugfs_remove(balloon_debugfs);
+}
+module_exit(balloon_exit);
 
 MODULE_DESCRIPTION("Guest driver for the virtio memory balloon");
 MODULE_LICENSE("GPL");
