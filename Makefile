@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: GPL-2.0
+# The commands of this project; `make help` tells about them. Not a kernel Makefile: those are
+# beside the files they build.
+
+BALLOON := tools/testing/selftests/balloon
+PYTHON := python3 -B
+
+.DEFAULT_GOAL := help
+.PHONY: help run check shell target module clean distclean python
+
+help:
+	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
+	@echo '                 MEM=2048     MiB of the guest'
+	@echo '                 TARGET=512   MiB the balloon leaves to it'
+	@echo '                 leaves the timeline, its picture and the logs in out/run (about 2 minutes)'
+	@echo 'make check     the tests (about 4 minutes)'
+	@echo '                 TESTS="oom-deflate stats"  only these     LIST=1  list them'
+	@echo '                 ALL=1   the longer ones too'
+	@echo '                 KEEP=1  stop at the first failure in a guest, and keep that for a look'
+	@echo '                 JOBS=2  guests at a time'
+	@echo '                 MODULE=file.ko, file.c or stock  test another driver'
+	@echo '                 leaves the logs in out/check'
+	@echo 'make shell     a shell in a guest with the module loaded (MEM=2048)'
+	@echo 'make target    from another terminal: what the guest of make shell is to keep (MIB=700)'
+	@echo 'make module    build out/virtio_balloon.ko for the guest kernel of the other commands, or'
+	@echo '                 KDIR=/lib/modules/$$(uname -r)/build  for the kernel built or installed there'
+	@echo 'make clean     remove what the commands left in this directory'
+	@echo 'make distclean the same, and the downloads and builds in ~/.cache/virtio-balloon'
+	@echo
+	@echo 'All of them: QEMU=...   another qemu-system-x86_64'
+	@echo '             KREL=...   another kernel release, as 6.12.9+deb12-amd64'
+	@echo '             YES=1      install missing packages without asking'
+
+python:
+	@$(BALLOON)/need-python.sh
+
+run: python
+	@$(PYTHON) $(BALLOON)/run.py
+
+check: python
+	@$(PYTHON) $(BALLOON)/check.py
+
+shell: python
+	@$(PYTHON) $(BALLOON)/shell.py shell
+
+target: python
+	@$(PYTHON) $(BALLOON)/shell.py target
+
+module: python
+	@$(PYTHON) $(BALLOON)/setup.py
+
+clean:
+	rm -rf out
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/virtio-balloon"
