@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: GPL-2.0
+"""`make check`: runs the tests, those of the source here and the others in real guests.
+
+A test that runs in a guest is a program there, and its result is what it prints over the guest's
+own channel: a plan, a line for each thing tried, and an exit code. The kernel log of that time must
+be clean. Tests with the same kind of guest share one, one after the other; a guest in which a test
+failed is not used again.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+import hostside
+import ktap
+import setup
+import shell
+import tests
+import vm
+from ktap import Outcome
+from setup import SetupError, say
+from static_checks import Failed, Skipped
+
+OUT = setup.OUT / "check"
+STEP_SECONDS = 480          # the programs bound each of their tests themselves, by 4 minutes
+BOOT_WORTH = 6              # a boot takes about so many seconds of testing
+KEEP_SECONDS = 3600
+MAX_JOBS = 16
+
+
+# --- what was asked for -----------------------------------------------------------------------
+
+def parse_arguments():
+    default = os.environ.get
+    parser = argparse.ArgumentParser(prog="check.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tests", default=default("TESTS") or "", metavar="NAMES",
+                        help="only these, separated by spaces (TESTS=)")
+    parser.add_argument("--list", action="store_true", default=flag("LIST"),
+                        help="list the tests and run none (LIST=1)")
+    parser.add_argument("--all", action="store_true", default=flag("ALL"),
+                        help="the longer ones too (ALL=1)")
+    parser.add_argument("--keep", action="store_true", default=flag("KEEP"),
+                        help="stop at the first failure in a guest and keep that running (KEEP=1)")
+    parser.add_argument("--jobs", default=default("JOBS") or "2", metavar="N",
+                        help="guests at a time (JOBS=, %(default)s)")
+    parser.add_argument("--module", default=default("MODULE") or "", metavar="FILE",
+                        help="test another driver: a .ko, a .c to build, or the word stock (MODULE=)")
+    parser.add_argument("--qemu", default=default("QEMU") or "", metavar="PROGRAM",
+                        help="another qemu-system-x86_64 (QEMU=)")
+    return parser.parse_args()
+
+
+def flag(name):
+    value = os.environ.get(name) or "0"
+    if value not in ("0", "1"):
+        raise SetupError(f'{name}="{value}" must be 1 or 0')
+    return value == "1"
+
+
+def check_arguments(args):
+    if not re.fullmatch("[0-9]+", args.jobs) or not 1 <= int(args.jobs) <= MAX_JOBS:
+        raise SetupError(f'JOBS="{args.jobs}" must be a number from 1 to {MAX_JOBS}')
+    args.jobs = int(args.jobs)
+    if args.qemu:
+        args.qemu = vm.find_qemu(args.qemu)
+    if args.module and args.module != "stock":
+        if not args.module.endswith((".ko", ".c")) or not Path(args.module).is_file():
+            raise SetupError(f'MODULE="{args.module}" must be a module (.ko) or a driver (.c) '
+                             "that exists, or the word stock")
+        args.module = str(Path(args.module).resolve())
+    return tests.choose(args.tests.replace(",", " ").split(), args.all)
+
+
+def print_list(chosen):
+    for test in chosen:
+        where = "in a guest" if test.parts else "here"
+        print(f'{test.name:17} {where:10}  {test.about}' + (" (ALL=1)" if test.slow else ""))
+
+
+# --- what guests are made of ------------------------------------------------------------------
+
+def build_programs():
+    """{name: path} of the test programs, by their own Makefile."""
+    found, why = setup.source()
+    if found is None:
+        raise SetupError(f"the test programs need the kernel's test harness: {why}")
+    harness = found / "tools/testing/selftests"
+    sources = sorted((setup.HERE / "guest").glob("*.[ch]"))
+    headers = [harness / "kselftest_harness.h", harness / "kselftest.h",
+               setup.ROOT / "include/uapi/linux/virtio_balloon.h"]
+    key = setup.digest(setup.HERE / "Makefile", setup.compiler(), *sources, *headers)
+
+    def build(new):
+        setup.long_run("Building the test programs",
+                       ["make", "-C", setup.HERE, f"-j{os.cpu_count()}", f"OUTPUT={new}",
+                        f"KSFT_HARNESS_DIR={harness}"], setup.CACHE / "programs.log")
+
+    built = setup.cached(setup.CACHE / "build" / f"programs-{key}", build)
+    return {path.name: path for path in built.glob("*_test")}
+
+
+def build_module(which):
+    if which == "stock":
+        return setup.stock_module()
+    if which.endswith(".ko"):
+        return Path(which)
+    return setup.module(which or None)
+
+
+class Kit:
+    """The parts of every guest, and how to put one together."""
+
+    def __init__(self, args):
+        setup.kernel()
+        self.qemu = args.qemu or "qemu-system-x86_64"
+        self.keep = args.keep
+        self.programs = build_programs()
+        self.module = build_module(args.module)
+        self.lock = threading.Lock()
+        self.made = {}          # boot name -> how many, protected by lock
+
+    def guest(self, boot):
+        with self.lock:
+            number = self.made[boot.name] = self.made.get(boot.name, 0) + 1
+        outdir = OUT / "guests" / f"{boot.name}-{number}"
+        outdir.mkdir(parents=True)
+        drives = []
+        if boot.disk_mib:
+            drives = [outdir / "disk.img"]
+            with open(drives[0], "wb") as disk:
+                disk.truncate(boot.disk_mib * vm.MIB)
+        extra = shell.terminal_args() if self.keep else []
+        return vm.Guest(outdir, mem_mib=boot.mem_mib, balloon=boot.balloon, load=False,
+                        append=boot.append,
+                        module=self.module, drives=drives, programs=self.programs, qemu=self.qemu,
+                        extra=extra, tty="hvc0" if self.keep else None)
+
+
+class Session:
+    """A running guest, and how much of its kernel log has been looked at."""
+
+    def __init__(self, kit, boot):
+        self.boot = boot
+        self.guest = kit.guest(boot)
+        self.guest.start()
+        hostside.TestRequests.attach(self.guest)
+        self.seen = 0
+
+    def step(self, step, log):
+        if step == tests.RESET:
+            self.guest.reset()
+            return Outcome()
+        code, text = self.guest.sh(f"/bin/{step}", timeout=STEP_SECONDS)
+        log.write(f"# {step}\n{text}\n# exit code {code}\n")
+        return ktap.read_program(text, code)
+
+    def new_log(self):
+        """The kernel log since the last time."""
+        text = self.guest.console()
+        new, self.seen = text[self.seen:], len(text)
+        return new
+
+    def close(self):
+        self.guest.stop()
+        (self.guest.outdir / "disk.img").unlink(missing_ok=True)
+
+
+def bad_lines(log, allow):
+    return [f"kernel log: {line}" for line in log.splitlines()
+            if vm.BAD_LINES.search(line) and not any(re.search(fine, line) for fine in allow)]
+
+
+# --- running ----------------------------------------------------------------------------------
+
+class Progress:
+    """Tells what came of each test, and meanwhile, what is going on."""
+
+    def __init__(self, total):
+        self.total = total
+        self.start = time.monotonic()
+        self.lock = threading.Lock()
+        self.running = {}       # (test, part) -> since when; this and the rest protected by lock
+        self.outcomes = {}
+        self.told = 0
+        self.tty = sys.stderr.isatty()
+
+    def begin(self, item):
+        with self.lock:
+            self.running[item] = time.monotonic()
+
+    def rest(self, item):
+        with self.lock:
+            del self.running[item]
+
+    def end(self, name, outcome):
+        with self.lock:
+            self.outcomes[name] = outcome
+            self._clear()
+            print(*ktap.lines(len(self.outcomes), name, outcome), sep="\n", flush=True)
+
+    def _clear(self):
+        if self.tty:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def show(self):
+        """Called often: one moving line on a terminal, else a line in 15 s."""
+        with self.lock:
+            now = time.monotonic()
+            busy = ", ".join(f"{test.name} {now - since:.0f} s"
+                             for (test, _), since in self.running.items())
+            line = f"[{now - self.start:4.0f} s] {len(self.outcomes)}/{self.total} done; {busy}"
+            if self.tty:
+                print(f"\r\033[K{line[:100]}", end="", file=sys.stderr, flush=True)
+            elif now - self.start >= self.told + 15:
+                self.told = now - self.start
+                say("# " + line)
+
+    def count(self, state):
+        return sum(outcome.state == state for outcome in self.outcomes.values())
+
+
+class Work:
+    """What is still to be done, handed out so that guests are shared and no job is idle."""
+
+    def __init__(self, chosen):
+        self.lock = threading.Lock()
+        self.todo = [(test, part) for test in chosen for part in test.parts or (None,)]
+        self.left = {test.name: len(test.parts) or 1 for test in chosen}
+        self.found = {}         # name -> outcomes so far; all protected by lock
+        self.dead_boots = {}    # boot name -> why it does not come up
+        self.stop = threading.Event()
+
+    def take(self, boot):
+        """The next (test, part): in the guest at hand if it can be, else where most is to do."""
+        with self.lock:
+            if self.stop.is_set() or not self.todo:
+                return None
+            here = [item for item in self.todo if item[1] and item[1].boot == boot]
+            item = here[0] if here else max(self.todo, key=self._weight)
+            self.todo.remove(item)
+            return item
+
+    def _weight(self, item):
+        """Seconds of work of the same kind: what takes longest is begun first."""
+        if not item[1]:
+            return item[0].seconds
+        return BOOT_WORTH + sum(test.seconds for test, part in self.todo
+                                if part and part.boot == item[1].boot)
+
+    def finish(self, test, outcome):
+        """Returns the whole outcome once all parts of a test are done."""
+        with self.lock:
+            whole = self.found.setdefault(test.name, Outcome())
+            whole.add(outcome)
+            self.left[test.name] -= 1
+            return None if self.left[test.name] else whole
+
+
+class Job(threading.Thread):
+    """Runs tests one after the other, in one guest at a time."""
+
+    def __init__(self, work, kit, progress):
+        super().__init__()
+        self.work, self.kit, self.progress = work, kit, progress
+        self.session = None
+        self.kept = None
+        self.start()
+
+    def run(self):
+        try:
+            while item := self.work.take(self.session and self.session.boot):
+                self.progress.begin(item)
+                outcome = self._one(*item)
+                self.progress.rest(item)
+                whole = self.work.finish(item[0], outcome)
+                if whole:
+                    self.progress.end(item[0].name, whole)
+        finally:
+            self._leave_guest()
+
+    def _one(self, test, part):
+        start = time.monotonic()
+        outcome = Outcome()
+        try:
+            outcome = self._in_guest(test, part) if part else run_check(test)
+        except Exception:       # a fault of the runner's own is a failure, not the end of the run
+            outcome.fail(*traceback.format_exc().splitlines())
+        if self.work.stop.is_set() and outcome.state == ktap.FAIL:
+            outcome.details.append("(the run was being stopped)")
+        outcome.seconds = time.monotonic() - start
+        return outcome
+
+    def _in_guest(self, test, part):
+        if isinstance(self.kit, SetupError):
+            return Outcome().fail(*str(self.kit).splitlines())
+        try:
+            self._enter_guest(part.boot)
+        except (vm.GuestError, SetupError) as error:
+            self.work.dead_boots[part.boot.name] = str(error)
+            return Outcome().fail(*str(error).splitlines())
+        outcome = self._steps(test, part)
+        if outcome.state == ktap.FAIL:
+            self._keep_or_leave(outcome)
+        return outcome
+
+    def _enter_guest(self, boot):
+        if self.session and self.session.boot != boot:
+            self._leave_guest()
+        if boot.name in self.work.dead_boots:
+            raise vm.GuestError(f"not tried again: {self.work.dead_boots[boot.name]}")
+        if not self.session:
+            self.session = Session(self.kit, boot)
+
+    def _steps(self, test, part):
+        folder = OUT / test.name
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = Outcome()
+        label = f" ({part.boot.name})" if len(test.parts) > 1 else ""
+        with open(folder / f"{part.boot.name}.ktap", "w", encoding="utf-8") as log:
+            try:
+                for step in part.steps:
+                    outcome.add(self.session.step(step, log), label)
+            except vm.GuestError as error:
+                log.write(f"{error}\n")
+                outcome.fail(*str(error).splitlines())
+        kernel_log = self.session.new_log()
+        (folder / f"{part.boot.name}.console.log").write_text(kernel_log)
+        bad = bad_lines(kernel_log, test.allow)
+        return outcome.fail(*bad) if bad else outcome
+
+    def _keep_or_leave(self, outcome):
+        outcome.details.append(f"guest: {self.session.guest.outdir.relative_to(setup.ROOT)}")
+        alive = self.session.guest.process and self.session.guest.process.poll() is None
+        if self.kit.keep and alive and not self.work.stop.is_set():
+            self.kept, self.session = self.session, None
+            self.work.stop.set()
+        else:
+            self._leave_guest()
+
+    def _leave_guest(self):
+        if self.session:
+            self.session.close()
+        self.session = None
+
+
+def run_check(test):
+    folder = OUT / test.name
+    folder.mkdir(parents=True, exist_ok=True)
+    outcome = Outcome()
+    try:
+        outcome.reason = test.check()
+    except Skipped as skipped:
+        outcome.state, outcome.reason = ktap.SKIP, str(skipped)
+    except Failed as failed:
+        outcome.fail(*failed.lines)
+    log = "\n".join([outcome.state, outcome.reason, *outcome.details])
+    (folder / "log").write_text(log.strip() + "\n")
+    return outcome
+
+
+def run_all(chosen, args, kit):
+    progress = Progress(len(chosen))
+    work = Work(chosen)
+    print(f"KTAP version 1\n1..{len(chosen)}", flush=True)
+    jobs = [Job(work, kit, progress) for _ in range(min(args.jobs, len(work.todo)))]
+    try:
+        while any(job.is_alive() for job in jobs):
+            progress.show()
+            time.sleep(0.2)
+        look_at_kept(jobs)
+    finally:
+        work.stop.set()
+        end_guests(jobs)
+    return progress
+
+
+def end_guests(jobs):
+    """Whatever a job was doing in its guest ends with the guest."""
+    for job in jobs:
+        for session in (job.session, job.kept):
+            if session:
+                with contextlib.suppress(Exception):
+                    session.close()
+    for job in jobs:
+        job.join()
+
+
+def look_at_kept(jobs):
+    """KEEP=1: a person at the terminal gets the guest's shell; else it stays for a while."""
+    for job in jobs:
+        if not job.kept:
+            continue
+        guest = job.kept.guest
+        say(f"""
+The guest is kept as the failed test left it: {guest.outdir.relative_to(setup.ROOT)}
+In it: dmesg    grep balloon_ /proc/vmstat    the test programs are in /bin, `NAME_test -l` lists
+More tests of it can be run there; the host answers them as long as this command runs.""")
+        if sys.stdin.isatty():
+            say("This is its shell; leave with `exit` or Ctrl-].\n")
+            with shell.raw_terminal():
+                shell.Terminal(guest).talk()
+        else:
+            say(f"Its shell: {guest.outdir}/tty.sock, a unix socket. Ctrl-C here ends it, "
+                f"and {KEEP_SECONDS // 60} minutes do.")
+            time.sleep(KEEP_SECONDS)
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+def summary(chosen, progress):
+    """The last lines; returns the exit code."""
+    failed = [name for name, outcome in progress.outcomes.items() if outcome.state == ktap.FAIL]
+    left = len(chosen) - len(progress.outcomes)
+    print(f"# {time.monotonic() - progress.start:.0f} s; logs: {OUT.relative_to(setup.ROOT)}/TEST/")
+    if failed:
+        print(f'# failed: {" ".join(failed)}\n# again, and keep the guest: '
+              f'make check KEEP=1 TESTS="{" ".join(failed)}"')
+    if left:
+        print(f"# {left} not run")
+    print(f"{progress.count(ktap.PASS)} passed, {progress.count(ktap.FAIL)} failed, "
+          f"{progress.count(ktap.SKIP)} skipped", flush=True)
+    return 1 if failed or left else 0
+
+
+def prepare(chosen, args):
+    """The kit for guests; None if no test needs one; an error, if it cannot be had."""
+    setup.ensure("check", skip=["qemu-system-x86"] if args.qemu else [])
+    if not any(test.parts for test in chosen):
+        return None
+    try:
+        return Kit(args)
+    except SetupError as error:
+        return error
+
+
+def main():
+    args = parse_arguments()
+    chosen = check_arguments(args)
+    if args.list:
+        print_list(chosen if args.tests else tests.TESTS)
+        return 0
+    setup.own(OUT)
+    kit = prepare(chosen, args)
+    return summary(chosen, run_all(chosen, args, kit))
+
+
+if __name__ == "__main__":
+    setup.guarded(main)

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the balloon's guest-side tests share: a line to the host, the kernel's
+ * counters, the module, memory hogs and probes.
+ *
+ * kselftest_harness.h may be included once in a program, by the test itself;
+ * nothing here reports a test's result.
+ */
+#ifndef BALLOON_TEST_H
+#define BALLOON_TEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include "kselftest.h"
+
+#define MIB		(1024LL * 1024)
+#define WIRE_PAGE	4096LL	/* the device's unit, whatever the page size */
+#define BIT(n)		(1ULL << (n))
+
+/* Generous: a wait that fails after this has failed, however slow the host is */
+#define SETTLE_SECONDS	60
+
+double now(void);
+
+/* Poll @condition every 5 ms for at most @seconds; true as soon as it holds. */
+#define WAIT_FOR(condition, seconds) ({				\
+	double wait_end_ = now() + (seconds);			\
+	bool wait_held_;					\
+								\
+	while (!(wait_held_ = (condition)) && now() < wait_end_) \
+		usleep(5000);					\
+	wait_held_; })
+
+/* Files; the numbers are -1 where there is none to be read */
+bool write_file(const char *path, const char *text);
+ssize_t read_file(const char *path, char *text, size_t size);
+long long read_number(const char *path);
+long long vm_counter(const char *name);
+long long vm_counter_sum(const char *prefix);
+long long meminfo_bytes(const char *name);
+long long free_bytes(void);
+void caches_drop(void);
+
+/* The host; a request is one line and so is its answer */
+bool host_request(char *answer, size_t size, const char *format, ...)
+	__printf(3, 4);
+long long host_number(const char *format, ...)
+	__printf(1, 2);
+long long host_field(const char *answer, const char *name);
+
+/* The device and the driver; @why: what is missing for a test, or NULL */
+const char *balloon_missing(void);
+const char *device_name(void);
+unsigned long long device_features(void);
+bool device_bound(void);
+bool device_bind(void);
+bool device_unbind(void);
+bool module_load(const char *parameters);
+bool module_unload(void);
+bool module_loaded(void);
+const char *module_symbol(const char *part, const char *ending);
+
+/* Targets are what is left to the guest; a balloon is counted in pages */
+long long memory_bytes(void);
+long long balloon_pages(void);
+long long pages_for(long long target);
+bool target_set(long long target);
+bool target_settled(long long target);
+bool target_reach(long long target);
+bool start_at(long long target, const char *parameters);
+void start_over(void);
+
+/* Memory with a content that can be checked */
+struct buffer {
+	unsigned long long *words;
+	size_t bytes;
+	unsigned long long seed;
+};
+
+bool buffer_map(struct buffer *buffer, long long bytes);
+void buffer_fill(struct buffer *buffer, unsigned long long seed);
+bool buffer_intact(const struct buffer *buffer);
+void buffer_unmap(struct buffer *buffer);
+
+/* A process that fills memory, and says so; the first to be killed if any is */
+enum hog_state { HOG_FULL, HOG_KILLED, HOG_CORRUPT, HOG_LATE };
+
+struct hog {
+	pid_t pid;
+	int said;
+};
+
+bool hog_start(struct hog *hog, long long bytes, bool locked);
+int hog_wait(struct hog *hog, int seconds);
+bool hog_alive(struct hog *hog);
+void hog_end(struct hog *hog);
+
+/* Kprobe events; the trace buffer holds what hit since probes_start() */
+bool probe_add(const char *name, const char *format, ...)
+	__printf(2, 3);
+bool probes_start(pid_t only);
+void probes_stop(void);
+long probe_hits(const char *name);
+long long probe_sum(const char *name, const char *field);
+void probes_clear(void);
+
+/* Calls @each for every event in the trace, oldest first */
+void probes_each(void (*each)(const char *name, const char *fields, void *data),
+		 void *data);
+
+#endif /* BALLOON_TEST_H */

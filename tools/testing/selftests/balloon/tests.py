@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The table of the tests: what each shows, and what it needs."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import static_checks
+from setup import SetupError
+
+RESET = "reset"     # as a step: the host resets the guest's machine
+
+
+@dataclass(frozen=True)
+class Boot:
+    """A guest that tests share; "page-poison" is what QEMU offers if it is not told otherwise."""
+    name: str
+    balloon: str
+    mem_mib: int = 1024
+    disk_mib: int = 0
+    append: str = ""        # to the kernel's command line
+
+
+PLAIN = Boot("plain", "page-poison=off")
+OOM = Boot("oom", "page-poison=off,deflate-on-oom=on", disk_mib=672)
+HINT = Boot("hint", "page-poison=off,free-page-hint=on")
+# For the negotiation only, so they are small: they boot faster.
+EVERYTHING = Boot("everything", "page-poison=on,deflate-on-oom=on,free-page-hint=on,"
+                                "free-page-reporting=on", 512)
+POISON = Boot("poison", EVERYTHING.balloon, 512, append="init_on_free=1")
+NO_POISON = Boot("no-poison", "page-poison=off,free-page-reporting=on", 512,
+                 append="init_on_free=1")
+LARGE = Boot("large", OOM.balloon, mem_mib=2048, disk_mib=1344)
+
+# What the kernel says of an OOM kill that a test is there to bring about.
+OOM_KILL = (r"invoked oom-killer", r"Out of memory: Killed process", r"Call Trace:")
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps in one guest: test programs with their arguments, one after the other."""
+    boot: Boot
+    steps: tuple
+
+
+@dataclass(frozen=True)
+class Test:
+    name: str
+    about: str
+    seconds: int                    # about how long; only the order of work depends on it
+    check: Callable | None = None   # either this, without a guest
+    parts: tuple = ()               # or these
+    allow: tuple = ()               # kernel log lines that are no fault in this test
+    slow: bool = False              # only with ALL=1, or by name
+
+
+def in_guest(name, about, seconds, boots, *steps, **more):
+    boots = boots if isinstance(boots, tuple) else (boots,)
+    return Test(name, about, seconds, parts=tuple(Part(boot, steps) for boot in boots), **more)
+
+
+TESTS = (
+    Test("uapi", "our UAPI header and the kernel's: every constant, size and offset", 1,
+         static_checks.check_uapi),
+    Test("sparse", "the driver compiles without a warning, sparse's and W=1's included", 15,
+         static_checks.check_sparse),
+    Test("checkpatch", "checkpatch --strict on all sources and scripts", 15,
+         static_checks.check_checkpatch),
+    Test("originality", "the driver and the header are our own text", 3,
+         static_checks.check_originality),
+    Test("shellcheck", "the shell scripts", 2, static_checks.check_shellcheck),
+    Test("python", "the Python files compile", 1, static_checks.check_python),
+
+    in_guest("target", "down, up, in odd sizes, to the same value, changed on the way", 12, OOM,
+             "target_test -T wiggle -f target"),
+    in_guest("target-early", "a target that was set before the driver is loaded (U18)", 3, OOM,
+             "target_test -f early"),
+    in_guest("wiggle", "ten moves of 10 MiB a second (U29)", 5, OOM, "target_test -t wiggle"),
+    in_guest("reboot", "the balloon is filled again after a reboot (U16)", 10, OOM,
+             "target_test -t before", RESET, "target_test -t after"),
+    in_guest("host-memory", "the host's RSS falls by what was ballooned", 6, OOM,
+             "data_test -t host_gets_the_memory"),
+    in_guest("data", "what the guest wrote before and after inflating stays", 10, OOM,
+             "data_test -t what_was_written_stays"),
+
+    in_guest("oom-deflate", "a program that needs the balloon's memory lives (U1)", 8, OOM,
+             "oom_test -t program_lives"),
+    in_guest("oom-freed", "*freed grows by the pages that left the balloon", 5, OOM,
+             "oom_test -t freed_counts_pages"),
+    in_guest("oom-locked", "70 % of memory locked, then inflated: nothing is killed (U8)", 10, OOM,
+             "oom_test -t locked_memory"),
+    in_guest("oom-sysrq", "each forced OOM frees pages (U2)", 5, OOM, "oom_test -t sysrq",
+             allow=OOM_KILL),
+    in_guest("panic-on-oom", "an OOM that the balloon ends does not panic", 5, OOM,
+             "oom_test -t no_panic"),
+    in_guest("oom-off", "without the feature the program is killed and the balloon stays", 5, PLAIN,
+             "oom_test -f off", allow=OOM_KILL),
+
+    in_guest("drop-caches", "drop_caches leaves the balloon alone (U4)", 8, OOM,
+             "cache_test -t dropping"),
+    in_guest("page-cache", "a file read in a loop against a large balloon (U3)", 20, OOM,
+             "cache_test -t filling"),
+    in_guest("page-cache-large", "the same in a guest of 2 GiB", 60, LARGE,
+             "cache_test -t filling", slow=True),
+
+    in_guest("hint", "a migration with hinting: id, blocks, STOP, all memory back", 10, HINT,
+             "hint_test -t migration"),
+    in_guest("hint-shrink", "memory wanted in mid-run comes back through the shrinker", 10, HINT,
+             "hint_test -t memory_wanted_in_between"),
+    in_guest("hint-unload", "rmmod in mid-run loses no block (F11)", 8, HINT,
+             "hint_test -t unload_in_between"),
+    in_guest("shrinker", "registered with hinting, and only then", 4, (HINT, OOM),
+             "features_test -t registered_as_offered"),
+
+    in_guest("stats", "every tag against /proc", 20, OOM,
+             "stats_test -t every_tag -t oom_kills", allow=OOM_KILL),
+    in_guest("stats-reload", "statistics are fresh after a reload (U23)", 8, OOM,
+             "stats_test -t fresh_after_reload"),
+    in_guest("stats-ten", "first_ten_stats=1 sends tags 0 to 9 (V10)", 5, OOM,
+             "stats_test -t first_ten_only"),
+
+    in_guest("features", "each bit negotiated exactly when offered, with what it registers; "
+             "MemTotal (U27)", 15, (PLAIN, OOM, HINT, EVERYTHING), "features_test"),
+    in_guest("features-poison", "the same where free memory keeps its content (S2, S3)", 20,
+             (POISON, NO_POISON), "features_test"),
+
+    in_guest("module-cycle", "rmmod empty, inflated, in mid-inflate; every page back", 20,
+             (OOM, PLAIN), "module_test -t empty -t inflated -t while_inflating"),
+    in_guest("unbind", "the same with unbind and bind", 10, OOM,
+             "module_test -t unbind_and_bind -t unbind_while_inflating"),
+)
+
+
+def choose(names, everything):
+    """The tests of these names, in the order of the table; all quick ones if none is named."""
+    known = {test.name: test for test in TESTS}
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 3)
+            raise SetupError(f'there is no test "{name}"'
+                             + (f'; did you mean {" or ".join(close)}?' if close else "")
+                             + " `make check LIST=1` lists them")
+    if names:
+        return [test for test in TESTS if test.name in names]
+    return [test for test in TESTS if everything or not test.slow]
