@@ -13,13 +13,21 @@
  *
  * The life of a page:
  *
- *   free -> announced -> ballooned -> recalled -> free
+ *   free -> held -> (reporting ->) announced -> ballooned -> recalled -> free
  *
+ *   held       a whole block, reported or about to be, waiting to be announced;
+ *              whoever unlinks it has it: the size worker or the OOM notifier
+ *   reporting  a block in an unanswered report; nobody may touch it
  *   announced  its PFN is in an inflate request that was not answered yet;
  *              nobody may touch it
  *   ballooned  on the kernel's balloon list, from where deflation, the OOM
  *              notifier and page migration take it
  *   recalled   its PFN is in an unanswered deflate request; freed when answered
+ *
+ * Report first, then inflate: where the device takes reports, whole blocks go
+ * there first, all that the target wants, as it drops them with one call each;
+ * only then are they announced, page by page as the specification wants it.  So
+ * the host has its memory long before "actual" says so.
  *
  * Announced and recalled pages hang on their request.  A request that is late
  * keeps them, and its buffer, until the device answers or has been reset.
@@ -39,9 +47,10 @@
  *   balloon_queue.lock    one per virtqueue, irq-safe: every add, get and
  *                         callback switch, and what hangs on the answers
  *   pressure.lock         irq-safe leaf: OOM step and rest
+ *   held_lock             irq-safe leaf: the held blocks
  *
  * The OOM notifier runs with the kernel's oom_lock held, in any task that
- * allocates.  Of the driver's locks it takes only the last three.  It allocates
+ * allocates.  Of the driver's locks it takes only the last four.  It allocates
  * nothing and writes no configuration: on some transports that allocates.
  */
 
@@ -119,6 +128,8 @@
 /* Removal must end: so long for one answer, and for telling all of it. */
 #define REMOVE_TIMEOUT		(5UL * HZ)
 #define REMOVE_TELL_TIMEOUT	(30UL * HZ)
+/* Until the device is done or reset, whatever it takes; see balloon_report(). */
+#define REPORT_NO_TIMEOUT	(ULONG_MAX / 4)
 /* A loaded host swaps to make room for its guests; give it time. */
 #define WORKER_TIMEOUT		(30UL * HZ)
 
@@ -131,11 +142,20 @@
 /* Chunks set aside in one batch because their PFNs do not fit the wire. */
 #define UNFIT_MAX		256U
 
+/*
+ * Holding blocks stops before the guest has less free than this, or than 1/32 of
+ * its memory: what is missing then comes page by page, with reclaim.
+ */
+#define HOLD_RESERVE_BYTES	SZ_64M
+#define HOLD_RESERVE_SHIFT	5
+
 /* Reclaim may be slow: a batch is filled no longer than this. */
 #define FILL_TIME		(HZ / 10)
 
 /* Hinted blocks that the device has not answered; see hint_run(). */
 #define HINT_POSTED_MAX		32U
+/* Most held or hinted blocks that are unlinked with interrupts off. */
+#define TAKE_MAX		32UL
 /* Left in the hint ring for the two commands. */
 #define HINT_SLOTS_CMD		2U
 
@@ -273,6 +293,7 @@ struct balloon_batch {
  * @cut: a new target ended the last rest, at @until
  * @firm: OOM recurred right after a cut: new targets do not end this rest
  * @gentle: inflation must not reclaim, until there is a new target
+ * @said: the log has this rest
  */
 struct balloon_pressure {
 	spinlock_t lock; /* see above */
@@ -285,6 +306,7 @@ struct balloon_pressure {
 	bool cut;
 	bool firm;
 	bool gentle;
+	bool said;
 };
 
 /**
@@ -356,6 +378,8 @@ struct balloon_stats {
  * @lock: one report at a time: protects @sg and the queue's use
  * @registered: with the core; by probe, removal, freeze and restore
  * @posted: the device has a report; under the queue's lock
+ * @late: the size worker gave up waiting for it; under the queue's lock
+ * @blocks: the size worker's, in that report; by the size worker
  * @sg: as much of a report as the ring takes at a time
  */
 struct balloon_report {
@@ -363,6 +387,8 @@ struct balloon_report {
 	struct mutex lock; /* see above */
 	bool registered;
 	bool posted;
+	bool late;
+	struct list_head blocks;
 	struct scatterlist sg[PAGE_REPORTING_CAPACITY];
 };
 
@@ -401,9 +427,12 @@ struct balloon_migration {
  * @target: pages, as last read; by @size_work
  * @backoff: jiffies, 0 where memory was not short; by @size_work
  * @short_said: the log has this episode of short memory; by @size_work
- * @stall_said: the log has this stall; by @size_work
+ * @gone_said: the log has that the device is gone; by @size_work
  * @in_hand: pages in @batch, from the first one taken until it is settled; by
  *	@size_work, and read by the notifier
+ * @held_lock: protects @held and @nr_held
+ * @held: whole blocks that wait to be announced
+ * @nr_held: length of @held
  * @stuck: the notifier has waited for that in vain; cleared by @size_work
  * @idle: wakes the notifier
  * @publish_wq: for @publish_work
@@ -444,8 +473,11 @@ struct virtio_balloon {
 	unsigned long target;
 	unsigned long backoff;
 	bool short_said;
-	bool stall_said;
+	bool gone_said;
 	unsigned long in_hand;
+	spinlock_t held_lock; /* see above */
+	struct list_head held;
+	unsigned long nr_held;
 	bool stuck;
 	wait_queue_head_t idle;
 
@@ -569,36 +601,16 @@ static void queue_poll(struct balloon_queue *q)
 	spin_unlock_irqrestore(&q->lock, flags);
 }
 
-static void queue_used(struct virtio_device *vdev, enum balloon_queue_id id)
+/* The virtqueues' callback, in interrupt context. */
+static void queue_used(struct virtqueue *vq)
 {
-	struct virtio_balloon *vb = vdev->priv;
+	struct virtio_balloon *vb = vq->vdev->priv;
+	enum balloon_queue_id id;
 
-	queue_poll(&vb->queue[id]);
-}
-
-static void inflate_used(struct virtqueue *vq)
-{
-	queue_used(vq->vdev, QUEUE_INFLATE);
-}
-
-static void deflate_used(struct virtqueue *vq)
-{
-	queue_used(vq->vdev, QUEUE_DEFLATE);
-}
-
-static void stats_used(struct virtqueue *vq)
-{
-	queue_used(vq->vdev, QUEUE_STATS);
-}
-
-static void hint_used(struct virtqueue *vq)
-{
-	queue_used(vq->vdev, QUEUE_HINT);
-}
-
-static void report_used(struct virtqueue *vq)
-{
-	queue_used(vq->vdev, QUEUE_REPORT);
+	for (id = 0; id < QUEUE_NR; id++) {
+		if (vb->queue[id].vq == vq)
+			queue_poll(&vb->queue[id]);
+	}
 }
 
 /**
@@ -634,6 +646,24 @@ static bool queue_commit(struct balloon_queue *q)
 	if (!queue_arm(q))
 		queue_reap(q);
 	return virtqueue_kick_prepare(q->vq);
+}
+
+static void queue_stalled(struct balloon_queue *q, unsigned long timeout)
+{
+	struct device *dev = &q->vb->vdev->dev;
+
+	balloon_count(q->vb, COUNT_STALLS, 1);
+	trace_virtio_balloon_stall(dev);
+	dev_warn(dev, "no answer on the %s queue for %lu s; waiting for the device\n",
+		 q->vq->name, timeout / HZ);
+}
+
+static void queue_recovered(struct balloon_queue *q)
+{
+	struct device *dev = &q->vb->vdev->dev;
+
+	trace_virtio_balloon_recover(dev);
+	dev_info(dev, "the device answers on the %s queue again\n", q->vq->name);
 }
 
 /* Without the lock: some hypervisors do the work while we notify. */
@@ -879,7 +909,7 @@ static struct balloon_queue *batch_queue(struct virtio_balloon *vb,
 /* Whoever gave up on @b learns that the device answered all of it after all. */
 static void batch_recover(struct virtio_balloon *vb, struct balloon_batch *b)
 {
-	trace_virtio_balloon_recover(&vb->vdev->dev);
+	queue_recovered(batch_queue(vb, b));
 	if (b == &vb->batch) {
 		mod_delayed_work(vb->size_wq, &vb->size_work, 0);
 		return;
@@ -944,8 +974,12 @@ static int batch_submit(struct balloon_queue *q, struct balloon_batch *b)
 	return err;
 }
 
-/* From now on an answer calls batch_recover(); unless it has just come. */
-static int batch_give_up(struct balloon_queue *q, struct balloon_batch *b)
+/*
+ * From now on an answer calls batch_recover(); unless it has just come.  Nothing
+ * more is posted before that: so it is said once.
+ */
+static int batch_give_up(struct balloon_queue *q, struct balloon_batch *b,
+			 unsigned long timeout)
 {
 	unsigned long flags;
 	int err = 0;
@@ -956,10 +990,8 @@ static int batch_give_up(struct balloon_queue *q, struct balloon_batch *b)
 		err = -ETIMEDOUT;
 	}
 	spin_unlock_irqrestore(&q->lock, flags);
-	if (err) {
-		balloon_count(q->vb, COUNT_STALLS, 1);
-		trace_virtio_balloon_stall(&q->vb->vdev->dev);
-	}
+	if (err)
+		queue_stalled(q, timeout);
 	return err;
 }
 
@@ -1000,10 +1032,11 @@ static int batch_run(struct virtio_balloon *vb, struct balloon_batch *b,
 	if (!err)
 		err = queue_wait(q, batch_answered, b, timeout);
 	if (err == -ETIMEDOUT)
-		err = batch_give_up(q, b);
+		err = batch_give_up(q, b, timeout);
 	b->took_ns = ktime_get_ns() - begun;
-	balloon_count(vb, b->inflating ? COUNT_INFLATE_BATCHES :
-			  COUNT_DEFLATE_BATCHES, 1);
+	if (b == &vb->batch || b == &vb->oom_batch)
+		balloon_count(vb, b->inflating ? COUNT_INFLATE_BATCHES :
+				  COUNT_DEFLATE_BATCHES, 1);
 	balloon_count(vb, COUNT_BLOCKS, b->inflating ? b->blocks : 0);
 	trace_virtio_balloon_batch(&vb->vdev->dev, b->inflating, b->used,
 				   batch_pages(b, REQUEST_ANSWERED), b->blocks,
@@ -1253,6 +1286,8 @@ static void pressure_rest(struct balloon_pressure *p, u64 now)
 			    min_t(u64, p->length * 2, REST_MAX) : REST_MIN;
 		p->firm = p->cut && now < p->until + REST_MIN;
 	}
+	if (!p->resting)
+		p->said = false;
 	p->cut = false;
 	WRITE_ONCE(p->gentle, true);
 	p->until = now + p->length;
@@ -1345,6 +1380,65 @@ static void pressure_new_target(struct virtio_balloon *vb, u64 now)
 		trace_virtio_balloon_resume(&vb->vdev->dev);
 }
 
+/* --- Held blocks --------------------------------------------------------- */
+
+/*
+ * Links blocks, unless OOM has begun a rest: then they are free memory again,
+ * as those that the notifier found.
+ */
+static void held_add(struct virtio_balloon *vb, struct list_head *blocks,
+		     unsigned long nr)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&vb->held_lock, flags);
+	if (!READ_ONCE(vb->pressure.resting)) {
+		list_splice_tail_init(blocks, &vb->held);
+		WRITE_ONCE(vb->nr_held, vb->nr_held + nr);
+	}
+	spin_unlock_irqrestore(&vb->held_lock, flags);
+	chunks_free(blocks);
+}
+
+/* Unlinks up to @max blocks; returns how many. */
+static unsigned long held_take(struct virtio_balloon *vb,
+			       struct list_head *blocks, unsigned long max)
+{
+	unsigned long flags, taken = 0;
+
+	spin_lock_irqsave(&vb->held_lock, flags);
+	while (taken < max && !list_empty(&vb->held)) {
+		list_move_tail(vb->held.next, blocks);
+		taken++;
+	}
+	WRITE_ONCE(vb->nr_held, vb->nr_held - taken);
+	spin_unlock_irqrestore(&vb->held_lock, flags);
+	return taken;
+}
+
+/**
+ * held_release() - free all held blocks
+ * @vb: the balloon
+ *
+ * The device need not be asked: it was told that they are unused, and not yet
+ * that they are ballooned.
+ *
+ * Context: any that may free pages; takes held_lock.  Allocates nothing.
+ * Return: pages freed.
+ */
+static unsigned long held_release(struct virtio_balloon *vb)
+{
+	unsigned long taken, sum = 0;
+	LIST_HEAD(blocks);
+
+	do {
+		taken = held_take(vb, &blocks, TAKE_MAX);
+		chunks_free(&blocks);
+		sum += taken;
+	} while (taken == TAKE_MAX);
+	return sum * BLOCK_PAGES;
+}
+
 /* --- Hinted blocks: what the device, reclaim and OOM may do with them ---- */
 
 /*
@@ -1390,9 +1484,6 @@ static void hint_answered(struct balloon_queue *q, void *token)
 		queue_work(hint->wq, &hint->work);
 }
 
-/* Most blocks in one go with interrupts off. */
-#define HINT_TAKE_MAX	32UL
-
 static unsigned long hint_take(struct virtio_balloon *vb,
 			       struct list_head *blocks, unsigned long max)
 {
@@ -1431,10 +1522,10 @@ static unsigned long hint_release(struct virtio_balloon *vb, unsigned long max)
 	if (!vb->queue[QUEUE_HINT].vq)
 		return 0;
 	do {
-		taken = hint_take(vb, &blocks, min(max - sum, HINT_TAKE_MAX));
+		taken = hint_take(vb, &blocks, min(max - sum, TAKE_MAX));
 		hint_blocks_free(&blocks);
 		sum += taken;
-	} while (taken == HINT_TAKE_MAX && sum < max);
+	} while (taken == TAKE_MAX && sum < max);
 	return sum * BLOCK_PAGES;
 }
 
@@ -1679,6 +1770,24 @@ static void publish_actual(struct virtio_balloon *vb)
 	mutex_unlock(&vb->publish_lock);
 }
 
+/* Once a rest.  Not from the notifier: the console may be slow. */
+static void pressure_say(struct virtio_balloon *vb)
+{
+	struct balloon_pressure *p = &vb->pressure;
+	u64 length;
+	bool say;
+
+	spin_lock_irq(&p->lock);
+	say = p->resting && !p->said;
+	p->said = true;
+	length = p->length;
+	spin_unlock_irq(&p->lock);
+	if (say)
+		dev_info(&vb->vdev->dev,
+			 "out of memory: the balloon gives way, and rests for %u s\n",
+			 jiffies_to_msecs(length) / 1000);
+}
+
 /* After OOM calls: settle, publish, and come back to the target after the rest. */
 static void publish_work_fn(struct work_struct *work)
 {
@@ -1692,6 +1801,7 @@ static void publish_work_fn(struct work_struct *work)
 	}
 	migration_try_settle(vb);
 	publish_actual(vb);
+	pressure_say(vb);
 	queue_delayed_work(vb->size_wq, &vb->size_work,
 			   pressure_resting(vb, get_jiffies_64()));
 }
@@ -1791,9 +1901,9 @@ static unsigned long oom_deflate(struct virtio_balloon *vb, unsigned long step)
  * @unused: always 0
  * @parm: unsigned long, grows by the pages that were freed
  *
- * Hinted blocks go first: they are free memory, and the device need not be
- * asked.  The notifier is registered with DEFLATE_ON_OOM only: without it a
- * driver must not take back pages that the target still wants.
+ * Hinted and held blocks go first: the device need not be asked.  The notifier
+ * is registered with DEFLATE_ON_OOM only: without it a driver must not take back
+ * pages that the target still wants.
  *
  * Context: any task that allocates, with oom_lock held.
  * Return: NOTIFY_OK.
@@ -1810,13 +1920,244 @@ static int balloon_oom_notify(struct notifier_block *nb, unsigned long unused,
 	pages = hint_release(vb, OOM_STEP_MAX_BYTES / BLOCK_BYTES);
 	if (pages)
 		hint_yield(vb);
-	else
+	pages += held_release(vb);
+	if (!pages)
 		pages = wire_to_pages(oom_deflate(vb, step));
 	*freed += pages;
 	balloon_count(vb, COUNT_OOM_CALLS, 1);
 	balloon_count(vb, COUNT_OOM_PAGES, pages);
 	queue_work(vb->publish_wq, &vb->publish_work);
 	return NOTIFY_OK;
+}
+
+/* --- Free page reporting --------------------------------------------------- */
+
+static void report_answered(struct balloon_queue *q, void *token)
+{
+	struct balloon_report *report = token;
+
+	lockdep_assert_held(&q->lock);
+	/* Pairs with report_over(): the device is done with the pages. */
+	smp_store_release(&report->posted, false);
+	if (report->late) {
+		queue_recovered(q);
+		mod_delayed_work(q->vb->size_wq, &q->vb->size_work, 0);
+	}
+	report->late = false;
+	wake_up(&q->wait);
+}
+
+/* A broken queue alone is not enough: the device may still discard the pages. */
+static bool report_over(struct virtio_balloon *vb)
+{
+	/* Pairs with report_answered(). */
+	return !smp_load_acquire(&vb->report.posted) || READ_ONCE(vb->was_reset);
+}
+
+static int report_post(struct virtio_balloon *vb, unsigned int nr)
+{
+	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
+	struct balloon_report *report = &vb->report;
+	unsigned long flags;
+	bool notify;
+	int err;
+
+	lockdep_assert_held(&report->lock);
+	spin_lock_irqsave(&q->lock, flags);
+	err = report->posted || READ_ONCE(vb->stopping) ? -EBUSY :
+	      queue_post(q, report->sg, nr, true, report);
+	if (!err)
+		report->posted = true;
+	notify = queue_commit(q);
+	spin_unlock_irqrestore(&q->lock, flags);
+	if (notify)
+		queue_notify(q);
+	return err;
+}
+
+static int report_wait(struct virtio_balloon *vb, unsigned long timeout)
+{
+	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
+	unsigned long begun = jiffies;
+
+	while (!report_over(vb) && time_before(jiffies, begun + timeout)) {
+		wait_event_timeout(q->wait, report_over(vb), WAIT_SLICE);
+		queue_poll(q);
+	}
+	if (!report_over(vb))
+		return -ETIMEDOUT;
+	return READ_ONCE(vb->was_reset) ? -EIO : 0;
+}
+
+static unsigned long report_pages(struct scatterlist *sg, unsigned int nr)
+{
+	unsigned long pages = 0;
+
+	for (; nr; nr--, sg = sg_next(sg))
+		pages += sg->length >> PAGE_SHIFT;
+	return pages;
+}
+
+static int report_send(struct virtio_balloon *vb, unsigned int nr,
+		       unsigned long timeout)
+{
+	unsigned long pages = report_pages(vb->report.sg, nr);
+	u64 begun = ktime_get_ns();
+	int err = report_post(vb, nr);
+
+	if (!err)
+		err = report_wait(vb, timeout);
+	if (!err)
+		balloon_count(vb, COUNT_REPORTED, pages);
+	trace_virtio_balloon_report(&vb->vdev->dev, nr, pages,
+				    ktime_get_ns() - begun, err);
+	return err;
+}
+
+static unsigned int report_capacity(struct virtio_balloon *vb)
+{
+	return min_t(unsigned int, PAGE_REPORTING_CAPACITY,
+		     virtqueue_get_vring_size(vb->queue[QUEUE_REPORT].vq));
+}
+
+/* As much of @from as the ring holds; returns how many entries. */
+static unsigned int report_cut(struct virtio_balloon *vb,
+			       struct scatterlist *from, unsigned int nr)
+{
+	struct scatterlist *to = vb->report.sg;
+	unsigned int i;
+
+	nr = min(nr, report_capacity(vb));
+	sg_init_table(to, nr);
+	for (i = 0; i < nr; i++, from = sg_next(from))
+		sg_set_page(&to[i], sg_page(from), from->length, 0);
+	return nr;
+}
+
+/**
+ * balloon_report() - tell the hypervisor about large unused runs
+ * @core: the page_reporting core's handle
+ * @sg: the runs, isolated from the free lists by the core
+ * @nents: how many, at most PAGE_REPORTING_CAPACITY
+ *
+ * The core frees the pages as soon as this returns, so it returns only when the
+ * device is done with them or has been reset, however long that takes.
+ *
+ * Context: the core's worker.
+ * Return: 0, -EBUSY where no report may begin now, -EIO.
+ */
+static int balloon_report(struct page_reporting_dev_info *core,
+			  struct scatterlist *sg, unsigned int nents)
+{
+	struct virtio_balloon *vb = container_of(core, struct virtio_balloon,
+						 report.core);
+	int err = 0;
+
+	if (!mutex_trylock(&vb->report.lock))
+		return -EBUSY;
+	while (nents && !err) {
+		unsigned int nr = report_cut(vb, sg, nents);
+
+		err = report_send(vb, nr, REPORT_NO_TIMEOUT);
+		nents -= nr;
+		while (nr--)
+			sg = sg_next(sg);
+	}
+	mutex_unlock(&vb->report.lock);
+	return err;
+}
+
+/*
+ * Where memory must keep a value other than zero, devices answer reports without
+ * dropping anything.
+ */
+static bool report_pays(struct virtio_balloon *vb)
+{
+	return balloon_has(vb, VIRTIO_BALLOON_F_REPORTING) &&
+	       !page_poisoning_enabled_static();
+}
+
+/* Returns how many blocks were taken, without reclaim and within reason. */
+static unsigned long report_take_blocks(struct virtio_balloon *vb,
+					unsigned long max)
+{
+	unsigned long reserve = min_t(unsigned long,
+				      HOLD_RESERVE_BYTES >> PAGE_SHIFT,
+				      totalram_pages() >> HOLD_RESERVE_SHIFT);
+	unsigned long nr = 0;
+	LIST_HEAD(unfit);
+	struct page *page;
+
+	max = min(max, report_capacity(vb));
+	while (nr < max && !READ_ONCE(vb->pressure.resting) &&
+	       global_zone_page_state(NR_FREE_PAGES) >= reserve + BLOCK_PAGES) {
+		page = chunk_alloc(BLOCK_ORDER, true);
+		if (!page)
+			break;
+		if (!chunk_fits_wire(page, BLOCK_ORDER)) {
+			list_add(&page->lru, &unfit);
+			break;
+		}
+		list_add_tail(&page->lru, &vb->report.blocks);
+		nr++;
+	}
+	chunks_free(&unfit);
+	WRITE_ONCE(vb->in_hand, nr * BLOCK_PAGES);
+	return nr;
+}
+
+static int report_blocks(struct virtio_balloon *vb, unsigned long nr)
+{
+	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
+	struct balloon_report *report = &vb->report;
+	struct page *page;
+	unsigned int i = 0;
+	int err;
+
+	mutex_lock(&report->lock);
+	sg_init_table(report->sg, nr);
+	list_for_each_entry(page, &report->blocks, lru)
+		sg_set_page(&report->sg[i++], page, PAGE_SIZE << BLOCK_ORDER, 0);
+	err = report_send(vb, nr, WORKER_TIMEOUT);
+	if (err == -ETIMEDOUT) {
+		spin_lock_irq(&q->lock);
+		report->late = report->posted;
+		err = report->late ? -ETIMEDOUT : 0;
+		spin_unlock_irq(&q->lock);
+	}
+	if (err == -ETIMEDOUT)
+		queue_stalled(q, WORKER_TIMEOUT);
+	mutex_unlock(&report->lock);
+	return err;
+}
+
+/*
+ * Only one device of a kernel can report, so failing here must not cost the
+ * balloon.  The order makes 2 MiB on every page size: the core's default is
+ * 512 MiB on 64 KiB pages, and nothing would ever be reported.
+ */
+static void report_register(struct virtio_balloon *vb)
+{
+	int err;
+
+	if (!balloon_has(vb, VIRTIO_BALLOON_F_REPORTING))
+		return;
+	vb->report.core.report = balloon_report;
+	vb->report.core.order = BLOCK_ORDER;
+	err = page_reporting_register(&vb->report.core);
+	if (err)
+		dev_warn(&vb->vdev->dev,
+			 "no free page reporting: %s (%pe)\n",
+			 err == -EBUSY ? "another device reports already" :
+					 "registration failed", ERR_PTR(err));
+	vb->report.registered = !err;
+}
+
+static void report_unregister(struct virtio_balloon *vb)
+{
+	if (vb->report.registered)
+		page_reporting_unregister(&vb->report.core);
+	vb->report.registered = false;
 }
 
 /* --- Suspend --------------------------------------------------------------- */
@@ -1849,6 +2190,7 @@ static int balloon_pm_notify(struct notifier_block *nb, unsigned long event,
 	case PM_RESTORE_PREPARE:
 		WRITE_ONCE(vb->sleeping, true);
 		flush_delayed_work(&vb->size_work);
+		held_release(vb);
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_SUSPEND:
@@ -1895,7 +2237,8 @@ static bool inflate_fill_ends(struct virtio_balloon *vb, unsigned long end)
 }
 
 /*
- * Largest chunks first; smaller ones as memory is fragmented.  Sets vb->in_hand.
+ * Held blocks first, then the largest chunks, and smaller ones as memory
+ * is fragmented.  Sets vb->in_hand.
  * Returns -ENOMEM where not even a page was to be had.
  */
 static int inflate_fill(struct virtio_balloon *vb, struct list_head *chunks,
@@ -1907,6 +2250,8 @@ static int inflate_fill(struct virtio_balloon *vb, struct list_head *chunks,
 	unsigned int nr_unfit = 0;
 	struct page *page;
 
+	WRITE_ONCE(vb->in_hand,
+		   held_take(vb, chunks, nr / BLOCK_PAGES) * BLOCK_PAGES);
 	while (vb->in_hand < nr && !inflate_fill_ends(vb, end)) {
 		order = min_t(unsigned int, order, ilog2(nr - vb->in_hand));
 		page = chunk_alloc(order, gentle);
@@ -1944,6 +2289,51 @@ static void worker_lets_go(struct virtio_balloon *vb)
 	WRITE_ONCE(vb->in_hand, 0);
 	WRITE_ONCE(vb->stuck, false);
 	wake_up(&vb->idle);
+}
+
+/*
+ * The blocks of a report that is over are held: also those of a failed one, they
+ * are merely announced without.  Returns false while the device has them.
+ */
+static bool hold_reported(struct virtio_balloon *vb)
+{
+	struct list_head *blocks = &vb->report.blocks;
+
+	if (list_empty(blocks))
+		return true;
+	if (!report_over(vb))
+		return false;
+	held_add(vb, blocks, list_count_nodes(blocks));
+	worker_lets_go(vb);
+	return true;
+}
+
+/**
+ * hold_step() - report whole blocks, before any of them is announced
+ * @vb: the balloon
+ * @nr: pages that the target wants
+ *
+ * Context: the size worker.
+ * Return: 0 where no more blocks are wanted or to be had, -EAGAIN after a
+ * report, -EBUSY while inflation rests, -ETIMEDOUT.
+ */
+static int hold_step(struct virtio_balloon *vb, unsigned long nr)
+{
+	unsigned long blocks = nr / BLOCK_PAGES, have = READ_ONCE(vb->nr_held);
+	int err;
+
+	if (!report_pays(vb) || blocks <= have)
+		return 0;
+	if (inflate_must_rest(vb))
+		return -EBUSY;
+	blocks = report_take_blocks(vb, blocks - have);
+	if (!blocks)
+		return 0;
+	err = report_blocks(vb, blocks);
+	if (err == -ETIMEDOUT)
+		return err;
+	hold_reported(vb);
+	return -EAGAIN;
 }
 
 static int worker_run(struct virtio_balloon *vb)
@@ -2010,6 +2400,8 @@ static void target_read(struct virtio_balloon *vb)
 		return;
 	trace_virtio_balloon_target(&vb->vdev->dev, target,
 				    atomic_long_read(&vb->ballooned));
+	if (target < vb->target)
+		held_release(vb);
 	vb->target = target;
 	vb->backoff = 0;
 	vb->short_said = false;
@@ -2033,11 +2425,15 @@ static int size_step(struct virtio_balloon *vb)
 	batch_settle(vb, &vb->batch);
 	if (vb->batch.used)
 		return queue_gone(batch_queue(vb, &vb->batch)) ? -EIO : -ETIMEDOUT;
+	if (!hold_reported(vb))
+		return queue_gone(&vb->queue[QUEUE_REPORT]) ? -EIO : -ETIMEDOUT;
 	worker_lets_go(vb);
 	target_read(vb);
 	have = atomic_long_read(&vb->ballooned);
 	if (have < vb->target)
-		return inflate_step(vb, vb->target - have);
+		return hold_step(vb, vb->target - have) ?:
+		       inflate_step(vb, vb->target - have);
+	held_release(vb);
 	if (have > vb->target)
 		return deflate_step(vb, have - vb->target);
 	return 0;
@@ -2049,28 +2445,24 @@ static unsigned long size_backoff(struct virtio_balloon *vb)
 			      BACKOFF_MAX);
 	if (!vb->short_said)
 		dev_info(&vb->vdev->dev,
-			 "balloon has %lu of %lu MiB; the rest follows as memory becomes free\n",
+			 "balloon has %lu of %lu MiB; %s\n",
 			 pages_to_mib(atomic_long_read(&vb->ballooned)),
-			 pages_to_mib(vb->target));
+			 pages_to_mib(vb->target),
+			 READ_ONCE(vb->pressure.gentle) ?
+			 "after out of memory, nothing is reclaimed for the rest" :
+			 "the rest follows as memory becomes free");
 	vb->short_said = true;
 	return vb->backoff;
 }
 
-static void size_stalled(struct virtio_balloon *vb)
+/* A shutdown breaks the device too, and is no news. */
+static void size_gone(struct virtio_balloon *vb)
 {
-	if (!vb->stall_said)
+	if (!vb->gone_said && system_state == SYSTEM_RUNNING)
 		dev_warn(&vb->vdev->dev,
-			 "no answer to %s request for %lu s; waiting for the device\n",
-			 vb->batch.inflating ? "an inflate" : "a deflate",
-			 WORKER_TIMEOUT / HZ);
-	vb->stall_said = true;
-}
-
-static void size_moving(struct virtio_balloon *vb)
-{
-	if (vb->stall_said)
-		dev_info(&vb->vdev->dev, "the device answers again\n");
-	vb->stall_said = false;
+			 "the device is gone; %lu MiB stay in the balloon until the driver is unbound\n",
+			 pages_to_mib(atomic_long_read(&vb->ballooned)));
+	vb->gone_said = true;
 }
 
 /*
@@ -2095,9 +2487,10 @@ static void size_work_fn(struct work_struct *work)
 		WRITE_ONCE(vb->last_error, ret);
 	switch (ret) {
 	case -ETIMEDOUT:
-		size_stalled(vb);
+		held_release(vb);
 		return;
 	case -EIO:
+		size_gone(vb);
 		return;
 	case -ENOMEM:
 		delay = size_backoff(vb);
@@ -2116,7 +2509,6 @@ static void size_work_fn(struct work_struct *work)
 		vb->short_said = false;
 		break;
 	}
-	size_moving(vb);
 	if (ret)
 		queue_delayed_work(vb->size_wq, &vb->size_work, delay);
 }
@@ -2411,8 +2803,8 @@ static void hint_run(struct virtio_balloon *vb)
 	trace_virtio_balloon_hint(&vb->vdev->dev, hint->sent_id,
 				  hint->sent_pages, err);
 	if (err && err != -EIO && !READ_ONCE(vb->stopping))
-		dev_warn(&vb->vdev->dev, "free page hinting stopped: error %d\n",
-			 err);
+		dev_warn(&vb->vdev->dev, "free page hinting stopped: %pe\n",
+			 ERR_PTR(err));
 }
 
 static void hint_set_release(struct virtio_balloon *vb, bool release)
@@ -2500,147 +2892,6 @@ static void hint_abandon(struct virtio_balloon *vb)
 	hint->stop.posted = false;
 }
 
-/* --- Free page reporting --------------------------------------------------- */
-
-static void report_answered(struct balloon_queue *q, void *token)
-{
-	struct balloon_report *report = token;
-
-	lockdep_assert_held(&q->lock);
-	/* Pairs with report_over(): the device is done with the pages. */
-	smp_store_release(&report->posted, false);
-	wake_up(&q->wait);
-}
-
-/* A broken queue alone is not enough: the device may still discard the pages. */
-static bool report_over(struct virtio_balloon *vb)
-{
-	/* Pairs with report_answered(). */
-	return !smp_load_acquire(&vb->report.posted) || READ_ONCE(vb->was_reset);
-}
-
-static int report_send(struct virtio_balloon *vb, unsigned int nr)
-{
-	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
-	struct balloon_report *report = &vb->report;
-	unsigned long flags;
-	bool notify;
-	int err;
-
-	lockdep_assert_held(&report->lock);
-	spin_lock_irqsave(&q->lock, flags);
-	err = READ_ONCE(vb->stopping) ? -EBUSY :
-	      queue_post(q, report->sg, nr, true, report);
-	report->posted = !err;
-	notify = queue_commit(q);
-	spin_unlock_irqrestore(&q->lock, flags);
-	if (notify)
-		queue_notify(q);
-	while (!err && !report_over(vb)) {
-		wait_event_timeout(q->wait, report_over(vb), WAIT_SLICE);
-		queue_poll(q);
-	}
-	return err ?: READ_ONCE(vb->was_reset) ? -EIO : 0;
-}
-
-static unsigned long report_pages(struct scatterlist *sg, unsigned int nr)
-{
-	unsigned long pages = 0;
-
-	for (; nr; nr--, sg = sg_next(sg))
-		pages += sg->length >> PAGE_SHIFT;
-	return pages;
-}
-
-static int report_send_traced(struct virtio_balloon *vb, unsigned int nr)
-{
-	unsigned long pages = report_pages(vb->report.sg, nr);
-	u64 begun = ktime_get_ns();
-	int err = report_send(vb, nr);
-
-	if (!err)
-		balloon_count(vb, COUNT_REPORTED, pages);
-	trace_virtio_balloon_report(&vb->vdev->dev, nr, pages,
-				    ktime_get_ns() - begun, err);
-	return err;
-}
-
-/* As much of @from as the ring holds; returns how many entries. */
-static unsigned int report_cut(struct virtio_balloon *vb,
-			       struct scatterlist *from, unsigned int nr)
-{
-	struct scatterlist *to = vb->report.sg;
-	unsigned int i;
-
-	nr = min3(nr, (unsigned int)PAGE_REPORTING_CAPACITY,
-		  virtqueue_get_vring_size(vb->queue[QUEUE_REPORT].vq));
-	sg_init_table(to, nr);
-	for (i = 0; i < nr; i++, from = sg_next(from))
-		sg_set_page(&to[i], sg_page(from), from->length, 0);
-	return nr;
-}
-
-/**
- * balloon_report() - tell the hypervisor about large unused runs
- * @core: the page_reporting core's handle
- * @sg: the runs, isolated from the free lists by the core
- * @nents: how many, at most PAGE_REPORTING_CAPACITY
- *
- * The core frees the pages as soon as this returns, so it returns only when the
- * device is done with them or has been reset, however long that takes.
- *
- * Context: the core's worker.
- * Return: 0, -EBUSY where no report may begin now, -EIO.
- */
-static int balloon_report(struct page_reporting_dev_info *core,
-			  struct scatterlist *sg, unsigned int nents)
-{
-	struct virtio_balloon *vb = container_of(core, struct virtio_balloon,
-						 report.core);
-	int err = 0;
-
-	if (!mutex_trylock(&vb->report.lock))
-		return -EBUSY;
-	while (nents && !err) {
-		unsigned int nr = report_cut(vb, sg, nents);
-
-		err = report_send_traced(vb, nr);
-		nents -= nr;
-		while (nr--)
-			sg = sg_next(sg);
-	}
-	mutex_unlock(&vb->report.lock);
-	return err;
-}
-
-/*
- * Only one device of a kernel can report, so failing here must not cost the
- * balloon.  The order makes 2 MiB on every page size: the core's default is
- * 512 MiB on 64 KiB pages, and nothing would ever be reported.
- */
-static void report_register(struct virtio_balloon *vb)
-{
-	int err;
-
-	if (!balloon_has(vb, VIRTIO_BALLOON_F_REPORTING))
-		return;
-	vb->report.core.report = balloon_report;
-	vb->report.core.order = BLOCK_ORDER;
-	err = page_reporting_register(&vb->report.core);
-	if (err)
-		dev_warn(&vb->vdev->dev,
-			 "no free page reporting: registration failed with error %d\n",
-			 err);
-	vb->report.registered = !err;
-}
-
-static void report_unregister(struct virtio_balloon *vb)
-{
-	if (vb->report.registered)
-		page_reporting_unregister(&vb->report.core);
-	vb->report.registered = false;
-}
-
 /* --- debugfs ---------------------------------------------------------------- */
 
 static const char * const counter_names[COUNT_NR] = {
@@ -2679,6 +2930,22 @@ static void status_show_features(struct seq_file *m, struct virtio_balloon *vb)
 	seq_putc(m, '\n');
 }
 
+static void status_show_error(struct seq_file *m, int err)
+{
+	if (err)
+		seq_printf(m, "last error: %pe\n", ERR_PTR(err));
+	else
+		seq_puts(m, "last error: none\n");
+}
+
+static bool status_stalled(struct virtio_balloon *vb)
+{
+	return READ_ONCE(vb->batch.late) || READ_ONCE(vb->oom_batch.late) ||
+	       READ_ONCE(vb->migration.inflate.late) ||
+	       READ_ONCE(vb->migration.deflate.late) ||
+	       READ_ONCE(vb->report.late);
+}
+
 /* Counts are pages of the guest.  Nothing here asks the device. */
 static int status_show(struct seq_file *m, void *unused)
 {
@@ -2686,8 +2953,10 @@ static int status_show(struct seq_file *m, void *unused)
 	u64 now = get_jiffies_64(), until = READ_ONCE(vb->pressure.until);
 	bool resting = READ_ONCE(vb->pressure.resting) && now < until;
 
+	seq_printf(m, "page size: %lu\n", PAGE_SIZE);
 	seq_printf(m, "target: %lu\n", READ_ONCE(vb->target));
 	seq_printf(m, "actual: %lu\n", atomic_long_read(&vb->ballooned));
+	seq_printf(m, "held: %lu\n", READ_ONCE(vb->nr_held) * BLOCK_PAGES);
 	seq_printf(m, "announced: %lu\n",
 		   vb->batch.inflating ? batch_pages(&vb->batch, REQUEST_POSTED) : 0);
 	seq_printf(m, "recalled: %lu\n",
@@ -2698,9 +2967,11 @@ static int status_show(struct seq_file *m, void *unused)
 		   (READ_ONCE(vb->hint.nr_answered) + READ_ONCE(vb->hint.nr_posted)) *
 		   BLOCK_PAGES);
 	seq_printf(m, "batch: %lu\n", READ_ONCE(vb->batch_pages));
-	seq_printf(m, "rest: %u ms\n",
-		   resting ? jiffies_to_msecs(until - now) : 0);
-	seq_printf(m, "last error: %d\n", READ_ONCE(vb->last_error));
+	seq_printf(m, "rest: %u ms%s\n",
+		   resting ? jiffies_to_msecs(until - now) : 0,
+		   resting && READ_ONCE(vb->pressure.firm) ? ", firm" : "");
+	seq_printf(m, "stalled: %s\n", status_stalled(vb) ? "yes" : "no");
+	status_show_error(m, READ_ONCE(vb->last_error));
 	status_show_features(m, vb);
 	return 0;
 }
@@ -2735,18 +3006,14 @@ static void debugfs_add(struct virtio_balloon *vb)
 
 static const struct {
 	const char *name;
-	vq_callback_t *callback;
-	void (*answered)(struct balloon_queue *q, void *token);
 	int feature;
+	void (*answered)(struct balloon_queue *q, void *token);
 } queue_table[QUEUE_NR] = {
-	[QUEUE_INFLATE] = { "inflate", inflate_used, request_answered, -1 },
-	[QUEUE_DEFLATE] = { "deflate", deflate_used, request_answered, -1 },
-	[QUEUE_STATS] = { "stats", stats_used, stats_answered,
-			  VIRTIO_BALLOON_F_STATS_VQ },
-	[QUEUE_HINT] = { "hint", hint_used, hint_answered,
-			 VIRTIO_BALLOON_F_FREE_PAGE_HINT },
-	[QUEUE_REPORT] = { "report", report_used, report_answered,
-			   VIRTIO_BALLOON_F_REPORTING },
+	[QUEUE_INFLATE] = { "inflate", -1, request_answered },
+	[QUEUE_DEFLATE] = { "deflate", -1, request_answered },
+	[QUEUE_STATS] = { "stats", VIRTIO_BALLOON_F_STATS_VQ, stats_answered },
+	[QUEUE_HINT] = { "hint", VIRTIO_BALLOON_F_FREE_PAGE_HINT, hint_answered },
+	[QUEUE_REPORT] = { "report", VIRTIO_BALLOON_F_REPORTING, report_answered },
 };
 
 static void queues_init(struct virtio_balloon *vb)
@@ -2782,7 +3049,7 @@ static int queues_find(struct virtio_balloon *vb)
 		if (feature >= 0 && !balloon_has(vb, feature))
 			continue;
 		info[nr].name = queue_table[id].name;
-		info[nr].callback = queue_table[id].callback;
+		info[nr].callback = queue_used;
 		which[nr++] = id;
 	}
 	err = virtio_find_vqs(vb->vdev, nr, vqs, info, NULL);
@@ -2905,6 +3172,9 @@ static struct virtio_balloon *balloon_create(struct virtio_device *vdev)
 	mutex_init(&vb->migration.lock);
 	mutex_init(&vb->oom_mutex);
 	init_waitqueue_head(&vb->idle);
+	spin_lock_init(&vb->held_lock);
+	INIT_LIST_HEAD(&vb->held);
+	INIT_LIST_HEAD(&vb->report.blocks);
 	pressure_init(&vb->pressure);
 	queues_init(vb);
 	vb->stats.nr = stats_count();
@@ -3004,6 +3274,7 @@ static void balloon_stop(struct virtio_balloon *vb)
 	WRITE_ONCE(vb->stopping, true);
 	report_drain(vb);
 	disable_delayed_work_sync(&vb->size_work);
+	held_release(vb);
 	disable_work_sync(&vb->publish_work);
 	disable_work_sync(&vb->stats.work);
 	disable_work_sync(&vb->hint.work);
@@ -3039,9 +3310,15 @@ static void balloon_empty(struct virtio_balloon *vb)
  */
 static void balloon_abandon(struct virtio_balloon *vb)
 {
+	unsigned long untold = atomic_long_read(&vb->ballooned);
 	LIST_HEAD(pages);
 
+	if (untold)
+		dev_warn(&vb->vdev->dev,
+			 "the device was reset before it was told of %lu MiB\n",
+			 pages_to_mib(untold));
 	hint_abandon(vb);
+	chunks_free(&vb->report.blocks);
 	migration_abandon(vb);
 	batch_abandon(vb, &vb->batch);
 	mutex_lock(&vb->oom_mutex);
@@ -3149,6 +3426,7 @@ static void balloon_forget(struct virtio_balloon *vb)
 	vb->hint.sent_id = VIRTIO_BALLOON_CMD_ID_STOP;
 	vb->hint.release = false;
 	vb->stats.posted = false;
+	vb->report.posted = false;
 	WRITE_ONCE(vb->stopping, false);
 }
 
