@@ -6,7 +6,7 @@ BALLOON := tools/testing/selftests/balloon
 PYTHON := python3 -B
 
 .DEFAULT_GOAL := help
-.PHONY: help run check shell target module clean distclean python
+.PHONY: help run check page-cache shell target module clean distclean python
 
 help:
 	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
@@ -20,6 +20,10 @@ help:
 	@echo '                 JOBS=2  guests at a time'
 	@echo '                 MODULE=file.ko, file.c or stock  test another driver'
 	@echo '                 leaves the logs in out/check'
+	@echo 'make page-cache  page cache against the balloon: this driver, and one that deflates from a'
+	@echo '                 shrinker, as it once was (about 6 minutes)'
+	@echo '                 SECONDS=90  how long the reader goes on where the target is not reached'
+	@echo '                 leaves the picture and the figures in out/page-cache'
 	@echo 'make shell     a shell in a guest with the module loaded (MEM=2048)'
 	@echo 'make target    from another terminal: what the guest of make shell is to keep (MIB=700)'
 	@echo 'make module    build out/virtio_balloon.ko for the guest kernel of the other commands, or'
@@ -39,6 +43,9 @@ run: python
 
 check: python
 	@$(PYTHON) $(BALLOON)/check.py
+
+page-cache: python
+	@$(PYTHON) $(BALLOON)/page_cache.py
 
 shell: python
 	@$(PYTHON) $(BALLOON)/shell.py shell

@@ -37,13 +37,17 @@ HEADER = """\
 
 # --- what was asked for -----------------------------------------------------------------------
 
-def mebibytes(name, text, least, most, why):
+def whole_number(name, text, least, most, unit, why):
     if not re.fullmatch("[0-9]+", text):
-        raise SetupError(f'{name}="{text}" is no number of MiB')
+        raise SetupError(f'{name}="{text}" is no number of {unit}')
     value = int(text)
     if not least <= value <= most:
-        raise SetupError(f"{name}={value}: must be {least} to {most} MiB ({why})")
+        raise SetupError(f"{name}={value}: must be {least} to {most} {unit} ({why})")
     return value
+
+
+def mebibytes(name, text, least, most, why):
+    return whole_number(name, text, least, most, "MiB", why)
 
 
 def host_available_mib():

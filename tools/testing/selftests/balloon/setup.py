@@ -40,6 +40,7 @@ PACKAGES = {
     "build": BUILD,
     "run": GUEST + ["gnuplot-nox"],
     "shell": GUEST,
+    "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", SOURCE_PACKAGE],
 }
 
