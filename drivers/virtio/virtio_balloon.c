@@ -652,6 +652,8 @@ static void queue_stalled(struct balloon_queue *q, unsigned long timeout)
 {
 	struct device *dev = &q->vb->vdev->dev;
 
+	if (READ_ONCE(q->vb->stopping))
+		timeout = min(timeout, REMOVE_TIMEOUT);
 	balloon_count(q->vb, COUNT_STALLS, 1);
 	trace_virtio_balloon_stall(dev);
 	dev_warn(dev, "no answer on the %s queue for %lu s; waiting for the device\n",
@@ -2106,6 +2108,22 @@ static unsigned long report_take_blocks(struct virtio_balloon *vb,
 	return nr;
 }
 
+/*
+ * The core's reports have no bound: the size worker does not wait for more than
+ * an ordinary one.
+ */
+static bool report_try_lock(struct virtio_balloon *vb)
+{
+	unsigned long end = jiffies + HZ / 10;
+
+	while (!mutex_trylock(&vb->report.lock)) {
+		if (time_after(jiffies, end))
+			return false;
+		schedule_timeout_uninterruptible(1);
+	}
+	return true;
+}
+
 static int report_blocks(struct virtio_balloon *vb, unsigned long nr)
 {
 	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
@@ -2114,7 +2132,7 @@ static int report_blocks(struct virtio_balloon *vb, unsigned long nr)
 	unsigned int i = 0;
 	int err;
 
-	mutex_lock(&report->lock);
+	lockdep_assert_held(&report->lock);
 	sg_init_table(report->sg, nr);
 	list_for_each_entry(page, &report->blocks, lru)
 		sg_set_page(&report->sg[i++], page, PAGE_SIZE << BLOCK_ORDER, 0);
@@ -2127,7 +2145,6 @@ static int report_blocks(struct virtio_balloon *vb, unsigned long nr)
 	}
 	if (err == -ETIMEDOUT)
 		queue_stalled(q, WORKER_TIMEOUT);
-	mutex_unlock(&report->lock);
 	return err;
 }
 
@@ -2326,11 +2343,12 @@ static int hold_step(struct virtio_balloon *vb, unsigned long nr)
 		return 0;
 	if (inflate_must_rest(vb))
 		return -EBUSY;
-	blocks = report_take_blocks(vb, blocks - have);
-	if (!blocks)
+	if (!report_try_lock(vb))
 		return 0;
-	err = report_blocks(vb, blocks);
-	if (err == -ETIMEDOUT)
+	blocks = report_take_blocks(vb, blocks - have);
+	err = blocks ? report_blocks(vb, blocks) : 0;
+	mutex_unlock(&vb->report.lock);
+	if (!blocks || err == -ETIMEDOUT)
 		return err;
 	hold_reported(vb);
 	return -EAGAIN;
@@ -2490,6 +2508,7 @@ static void size_work_fn(struct work_struct *work)
 		held_release(vb);
 		return;
 	case -EIO:
+		held_release(vb);
 		size_gone(vb);
 		return;
 	case -ENOMEM:
@@ -3260,7 +3279,7 @@ static void report_drain(struct virtio_balloon *vb)
 {
 	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
 
-	if (!vb->report.registered)
+	if (!q->vq)
 		return;
 	wait_event_timeout(q->wait, report_over(vb), REMOVE_TIMEOUT);
 	if (!report_over(vb))
@@ -3427,6 +3446,7 @@ static void balloon_forget(struct virtio_balloon *vb)
 	vb->hint.release = false;
 	vb->stats.posted = false;
 	vb->report.posted = false;
+	vb->report.late = false;
 	WRITE_ONCE(vb->stopping, false);
 }
 
