@@ -128,8 +128,6 @@
 /* Removal must end: so long for one answer, and for telling all of it. */
 #define REMOVE_TIMEOUT		(5UL * HZ)
 #define REMOVE_TELL_TIMEOUT	(30UL * HZ)
-/* Until the device is done or reset, whatever it takes; see balloon_report(). */
-#define REPORT_NO_TIMEOUT	(ULONG_MAX / 4)
 /* A loaded host swaps to make room for its guests; give it time. */
 #define WORKER_TIMEOUT		(30UL * HZ)
 
@@ -208,6 +206,9 @@ enum balloon_counter {
  *	the device is ready
  * @lock: every add, get and callback switch of @vq, and the fields below
  * @owners: batches with unanswered requests, or a hint run
+ * @late: whose answer somebody gave up waiting for
+ * @late_for: how long that waited, in seconds
+ * @late_said: the log has that; by the publish worker
  * @dead: nothing may be added any more
  * @wait: who waits for an answer
  * @answered: takes a token that the device has given back; under @lock
@@ -217,6 +218,9 @@ struct balloon_queue {
 	struct virtqueue *vq;
 	spinlock_t lock; /* see above */
 	unsigned int owners;
+	unsigned int late;
+	unsigned int late_for;
+	bool late_said;
 	bool dead;
 	wait_queue_head_t wait;
 	void (*answered)(struct balloon_queue *q, void *token);
@@ -442,7 +446,6 @@ struct balloon_migration {
  * @pressure: OOM step and rest
  * @oom_mutex: the owner of @oom_batch
  * @oom_batch: for the notifier, and for who settles a late one
- * @oom_late: a late @oom_batch was answered: it is to be settled
  * @oom_nb: registered with DEFLATE_ON_OOM only
  * @hint: free page hinting
  * @stats: memory statistics
@@ -489,7 +492,6 @@ struct virtio_balloon {
 	struct balloon_pressure pressure;
 	struct mutex oom_mutex; /* see above */
 	struct balloon_batch oom_batch;
-	bool oom_late;
 	struct notifier_block oom_nb;
 
 	struct balloon_hint hint;
@@ -648,24 +650,43 @@ static bool queue_commit(struct balloon_queue *q)
 	return virtqueue_kick_prepare(q->vq);
 }
 
+/*
+ * Said by the publish worker: here may be an OOM notifier or an interrupt, and
+ * the console may be slow.
+ */
 static void queue_stalled(struct balloon_queue *q, unsigned long timeout)
 {
-	struct device *dev = &q->vb->vdev->dev;
-
-	if (READ_ONCE(q->vb->stopping))
-		timeout = min(timeout, REMOVE_TIMEOUT);
+	lockdep_assert_held(&q->lock);
+	q->late_for = timeout / HZ;
+	WRITE_ONCE(q->late, q->late + 1);
 	balloon_count(q->vb, COUNT_STALLS, 1);
-	trace_virtio_balloon_stall(dev);
-	dev_warn(dev, "no answer on the %s queue for %lu s; waiting for the device\n",
-		 q->vq->name, timeout / HZ);
+	trace_virtio_balloon_stall(&q->vb->vdev->dev);
+	queue_work(q->vb->publish_wq, &q->vb->publish_work);
 }
 
 static void queue_recovered(struct balloon_queue *q)
 {
-	struct device *dev = &q->vb->vdev->dev;
+	lockdep_assert_held(&q->lock);
+	WRITE_ONCE(q->late, q->late - 1);
+	trace_virtio_balloon_recover(&q->vb->vdev->dev);
+	queue_work(q->vb->publish_wq, &q->vb->publish_work);
+}
 
-	trace_virtio_balloon_recover(dev);
-	dev_info(dev, "the device answers on the %s queue again\n", q->vq->name);
+/* Once a stall, and once its end. */
+static void queue_say(struct balloon_queue *q)
+{
+	struct device *dev = &q->vb->vdev->dev;
+	bool late = READ_ONCE(q->late);
+
+	if (late == q->late_said)
+		return;
+	q->late_said = late;
+	if (late)
+		dev_warn(dev, "no answer on the %s queue for %u s; waiting for the device\n",
+			 q->vq->name, q->late_for);
+	else
+		dev_info(dev, "the device answers on the %s queue again\n",
+			 q->vq->name);
 }
 
 /* Without the lock: some hypervisors do the work while we notify. */
@@ -916,8 +937,7 @@ static void batch_recover(struct virtio_balloon *vb, struct balloon_batch *b)
 		mod_delayed_work(vb->size_wq, &vb->size_work, 0);
 		return;
 	}
-	if (b == &vb->oom_batch)
-		WRITE_ONCE(vb->oom_late, true);
+	/* The OOM batch, or migration's. */
 	queue_work(vb->publish_wq, &vb->publish_work);
 }
 
@@ -989,11 +1009,10 @@ static int batch_give_up(struct balloon_queue *q, struct balloon_batch *b,
 	spin_lock_irqsave(&q->lock, flags);
 	if (!batch_answered(b)) {
 		b->late = true;
+		queue_stalled(q, timeout);
 		err = -ETIMEDOUT;
 	}
 	spin_unlock_irqrestore(&q->lock, flags);
-	if (err)
-		queue_stalled(q, timeout);
 	return err;
 }
 
@@ -1241,7 +1260,10 @@ static int deflate(struct virtio_balloon *vb, struct balloon_batch *b,
 
 	if (queue_gone(&vb->queue[QUEUE_DEFLATE]))
 		return -EIO;
-	if (!balloon_take(vb, &pages, nr))
+	nr = balloon_take(vb, &pages, nr);
+	if (b == &vb->batch)
+		WRITE_ONCE(vb->in_hand, nr);
+	if (!nr)
 		return -ENOENT;
 	b->inflating = false;
 	batch_pack(vb, b, &pages);
@@ -1258,13 +1280,15 @@ static void pressure_init(struct balloon_pressure *p)
 	p->length = REST_MIN;
 }
 
-static void pressure_expire(struct balloon_pressure *p, u64 now)
+/* Returns whether a rest has just ended. */
+static bool pressure_expire(struct balloon_pressure *p, u64 now)
 {
 	lockdep_assert_held(&p->lock);
-	if (p->resting && now >= p->until) {
-		WRITE_ONCE(p->resting, false);
-		p->firm = false;
-	}
+	if (!p->resting || now < p->until)
+		return false;
+	WRITE_ONCE(p->resting, false);
+	p->firm = false;
+	return true;
 }
 
 /* Steps double while calls keep coming, and begin anew after a quiet time. */
@@ -1339,14 +1363,15 @@ static unsigned long pressure_resting(struct virtio_balloon *vb, u64 now)
 {
 	struct balloon_pressure *p = &vb->pressure;
 	unsigned long flags, left;
+	bool ended;
 
 	if (!READ_ONCE(p->resting))
 		return 0;
 	spin_lock_irqsave(&p->lock, flags);
-	pressure_expire(p, now);
+	ended = pressure_expire(p, now);
 	left = p->resting ? p->until - now : 0;
 	spin_unlock_irqrestore(&p->lock, flags);
-	if (!left)
+	if (ended)
 		trace_virtio_balloon_resume(&vb->vdev->dev);
 	return left;
 }
@@ -1419,26 +1444,33 @@ static unsigned long held_take(struct virtio_balloon *vb,
 }
 
 /**
- * held_release() - free all held blocks
+ * held_trim() - free held blocks
  * @vb: the balloon
+ * @keep: so many stay
  *
  * The device need not be asked: it was told that they are unused, and not yet
  * that they are ballooned.
  *
- * Context: any that may free pages; takes held_lock.  Allocates nothing.
+ * Context: process context; takes held_lock.  Allocates nothing.
  * Return: pages freed.
  */
-static unsigned long held_release(struct virtio_balloon *vb)
+static unsigned long held_trim(struct virtio_balloon *vb, unsigned long keep)
 {
-	unsigned long taken, sum = 0;
+	unsigned long have, taken, sum = 0;
 	LIST_HEAD(blocks);
 
-	do {
-		taken = held_take(vb, &blocks, TAKE_MAX);
+	while ((have = READ_ONCE(vb->nr_held)) > keep) {
+		taken = held_take(vb, &blocks, min(have - keep, TAKE_MAX));
 		chunks_free(&blocks);
 		sum += taken;
-	} while (taken == TAKE_MAX);
+		cond_resched();
+	}
 	return sum * BLOCK_PAGES;
+}
+
+static unsigned long held_release(struct virtio_balloon *vb)
+{
+	return held_trim(vb, 0);
 }
 
 /* --- Hinted blocks: what the device, reclaim and OOM may do with them ---- */
@@ -1513,7 +1545,7 @@ static unsigned long hint_take(struct virtio_balloon *vb,
  * A block whose descriptor is still the device's stays: some hypervisors
  * discard late, and would discard what the next user wrote.
  *
- * Context: any that may free pages; no locks.  Never sleeps, allocates nothing.
+ * Context: process context, no locks.  Waits for nothing, allocates nothing.
  * Return: pages freed; 0 also where hinting is not negotiated.
  */
 static unsigned long hint_release(struct virtio_balloon *vb, unsigned long max)
@@ -1527,6 +1559,7 @@ static unsigned long hint_release(struct virtio_balloon *vb, unsigned long max)
 		taken = hint_take(vb, &blocks, min(max - sum, TAKE_MAX));
 		hint_blocks_free(&blocks);
 		sum += taken;
+		cond_resched();
 	} while (taken == TAKE_MAX && sum < max);
 	return sum * BLOCK_PAGES;
 }
@@ -1556,7 +1589,7 @@ static unsigned long balloon_shrink_count(struct shrinker *shrinker,
  * Nothing but hinted blocks is ever returned: ballooned pages leave on OOM, or
  * inflating against page cache becomes a busy no-op.
  *
- * Context: reclaim; never sleeps.
+ * Context: reclaim; waits for nothing.
  * Return: pages freed, SHRINK_STOP where there was none.
  */
 static unsigned long balloon_shrink_scan(struct shrinker *shrinker,
@@ -1587,6 +1620,12 @@ static void migration_adopt(struct virtio_balloon *vb, struct page *page)
 	balloon_put(vb, &pages, 1);
 }
 
+/* A request that the device never saw, as it is gone, was not answered. */
+static bool migration_recalled(struct balloon_migration *m)
+{
+	return READ_ONCE(m->deflate.requests[0].state) == REQUEST_ANSWERED;
+}
+
 /*
  * What a late answer left over.  Counts were right all the time: the new page
  * was not in the balloon yet, the old one no longer.
@@ -1600,7 +1639,7 @@ static void migration_settle(struct virtio_balloon *vb)
 		migration_adopt(vb, m->to);
 		m->to = NULL;
 	}
-	if (m->from && batch_answered(&m->deflate)) {
+	if (m->from && migration_recalled(m)) {
 		put_page(m->from);
 		m->from = NULL;
 	}
@@ -1678,11 +1717,9 @@ static int migration_move(struct virtio_balloon *vb, struct page *to,
 		return -EBUSY;
 	}
 	migration_swap(vb, to, from);
-	err = migration_tell(vb, &m->deflate, from);
-	if (err)
-		m->from = from;
-	else
-		put_page(from);
+	migration_tell(vb, &m->deflate, from);
+	m->from = from;
+	migration_settle(vb);
 	return MIGRATEPAGE_SUCCESS;
 }
 
@@ -1706,17 +1743,19 @@ static int balloon_migrate(struct balloon_dev_info *info, struct page *to,
 {
 	struct virtio_balloon *vb = container_of(info, struct virtio_balloon,
 						 info);
-	int ret = -EBUSY;
+	int ret;
 
 	if (mode == MIGRATE_ASYNC)
-		goto out;
+		return -EBUSY;
 	if (mode == MIGRATE_SYNC)
 		mutex_lock(&vb->migration.lock);
 	else if (!mutex_trylock(&vb->migration.lock))
 		return -EAGAIN;
 	ret = migration_move(vb, to, from);
 	mutex_unlock(&vb->migration.lock);
-out:
+	/* A late answer may have come while the lock was held. */
+	if (READ_ONCE(vb->migration.to) || READ_ONCE(vb->migration.from))
+		queue_work(vb->publish_wq, &vb->publish_work);
 	balloon_count(vb, ret ? COUNT_MIGRATE_DECLINED : COUNT_MIGRATED, 1);
 	return ret;
 }
@@ -1795,15 +1834,18 @@ static void publish_work_fn(struct work_struct *work)
 {
 	struct virtio_balloon *vb = container_of(work, struct virtio_balloon,
 						 publish_work);
+	enum balloon_queue_id id;
 
-	if (READ_ONCE(vb->oom_late) && mutex_trylock(&vb->oom_mutex)) {
-		WRITE_ONCE(vb->oom_late, false);
+	/* Whoever has the lock now queues this work again afterwards. */
+	if (mutex_trylock(&vb->oom_mutex)) {
 		batch_settle(vb, &vb->oom_batch);
 		mutex_unlock(&vb->oom_mutex);
 	}
 	migration_try_settle(vb);
 	publish_actual(vb);
 	pressure_say(vb);
+	for (id = 0; id < QUEUE_NR; id++)
+		queue_say(&vb->queue[id]);
 	queue_delayed_work(vb->size_wq, &vb->size_work,
 			   pressure_resting(vb, get_jiffies_64()));
 }
@@ -1833,10 +1875,13 @@ static unsigned long oom_free_late(struct virtio_balloon *vb)
 	return freed_wire;
 }
 
-static bool worker_idle(void *arg)
+static unsigned long batch_room(const struct balloon_batch *b)
 {
-	struct virtio_balloon *vb = arg;
+	return wire_to_pages(b->nr_requests * b->request_wire);
+}
 
+static bool worker_idle(struct virtio_balloon *vb)
+{
 	return !READ_ONCE(vb->in_hand);
 }
 
@@ -1883,17 +1928,13 @@ static unsigned long oom_deflate_step(struct virtio_balloon *vb,
 static unsigned long oom_deflate(struct virtio_balloon *vb, unsigned long step)
 {
 	struct balloon_batch *b = &vb->oom_batch;
-	unsigned long freed_wire, asked = 0;
+	unsigned long freed_wire;
 
 	mutex_lock(&vb->oom_mutex);
 	freed_wire = batch_settle(vb, b);
-	if (!b->used) {
-		asked = min(step, wire_to_pages(b->nr_requests * b->request_wire));
-		freed_wire += oom_deflate_step(vb, asked);
-	}
+	if (!b->used)
+		freed_wire += oom_deflate_step(vb, min(step, batch_room(b)));
 	mutex_unlock(&vb->oom_mutex);
-	trace_virtio_balloon_oom(&vb->vdev->dev, step, asked,
-				 wire_to_pages(freed_wire));
 	return freed_wire;
 }
 
@@ -1926,6 +1967,8 @@ static int balloon_oom_notify(struct notifier_block *nb, unsigned long unused,
 	if (!pages)
 		pages = wire_to_pages(oom_deflate(vb, step));
 	*freed += pages;
+	trace_virtio_balloon_oom(&vb->vdev->dev, step,
+				 min(step, batch_room(&vb->oom_batch)), pages);
 	balloon_count(vb, COUNT_OOM_CALLS, 1);
 	balloon_count(vb, COUNT_OOM_PAGES, pages);
 	queue_work(vb->publish_wq, &vb->publish_work);
@@ -1950,8 +1993,10 @@ static void report_answered(struct balloon_queue *q, void *token)
 }
 
 /* A broken queue alone is not enough: the device may still discard the pages. */
-static bool report_over(struct virtio_balloon *vb)
+static bool report_over(void *arg)
 {
+	struct virtio_balloon *vb = arg;
+
 	/* Pairs with report_answered(). */
 	return !smp_load_acquire(&vb->report.posted) || READ_ONCE(vb->was_reset);
 }
@@ -1977,17 +2022,47 @@ static int report_post(struct virtio_balloon *vb, unsigned int nr)
 	return err;
 }
 
-static int report_wait(struct virtio_balloon *vb, unsigned long timeout)
+/* Returns whether it is late now. */
+static bool report_give_up(struct virtio_balloon *vb)
+{
+	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
+	struct balloon_report *report = &vb->report;
+	unsigned long flags;
+	bool late;
+
+	spin_lock_irqsave(&q->lock, flags);
+	late = report->posted;
+	if (late && !report->late) {
+		report->late = true;
+		queue_stalled(q, WORKER_TIMEOUT);
+	}
+	spin_unlock_irqrestore(&q->lock, flags);
+	return late;
+}
+
+/* Pages of our own: they may stay the device's, and the wait has a bound. */
+static int report_wait(struct virtio_balloon *vb)
+{
+	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
+	int err = queue_wait(q, report_over, vb, WORKER_TIMEOUT);
+
+	if (err == -ETIMEDOUT && !report_give_up(vb))
+		return 0;
+	return err;
+}
+
+/* The core's pages: until the device is done or has been reset. */
+static int report_wait_unbounded(struct virtio_balloon *vb)
 {
 	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
 	unsigned long begun = jiffies;
 
-	while (!report_over(vb) && time_before(jiffies, begun + timeout)) {
+	while (!report_over(vb)) {
 		wait_event_timeout(q->wait, report_over(vb), WAIT_SLICE);
 		queue_poll(q);
+		if (time_after(jiffies, begun + WORKER_TIMEOUT))
+			report_give_up(vb);
 	}
-	if (!report_over(vb))
-		return -ETIMEDOUT;
 	return READ_ONCE(vb->was_reset) ? -EIO : 0;
 }
 
@@ -2001,14 +2076,14 @@ static unsigned long report_pages(struct scatterlist *sg, unsigned int nr)
 }
 
 static int report_send(struct virtio_balloon *vb, unsigned int nr,
-		       unsigned long timeout)
+		       int (*wait)(struct virtio_balloon *vb))
 {
 	unsigned long pages = report_pages(vb->report.sg, nr);
 	u64 begun = ktime_get_ns();
 	int err = report_post(vb, nr);
 
 	if (!err)
-		err = report_wait(vb, timeout);
+		err = wait(vb);
 	if (!err)
 		balloon_count(vb, COUNT_REPORTED, pages);
 	trace_virtio_balloon_report(&vb->vdev->dev, nr, pages,
@@ -2060,7 +2135,7 @@ static int balloon_report(struct page_reporting_dev_info *core,
 	while (nents && !err) {
 		unsigned int nr = report_cut(vb, sg, nents);
 
-		err = report_send(vb, nr, REPORT_NO_TIMEOUT);
+		err = report_send(vb, nr, report_wait_unbounded);
 		nents -= nr;
 		while (nr--)
 			sg = sg_next(sg);
@@ -2071,12 +2146,12 @@ static int balloon_report(struct page_reporting_dev_info *core,
 
 /*
  * Where memory must keep a value other than zero, devices answer reports without
- * dropping anything.
+ * dropping anything; and a batch must be able to take a block.
  */
 static bool report_pays(struct virtio_balloon *vb)
 {
 	return balloon_has(vb, VIRTIO_BALLOON_F_REPORTING) &&
-	       !page_poisoning_enabled_static();
+	       vb->batch_max >= BLOCK_PAGES && !page_poisoning_enabled_static();
 }
 
 /* Returns how many blocks were taken, without reclaim and within reason. */
@@ -2091,6 +2166,7 @@ static unsigned long report_take_blocks(struct virtio_balloon *vb,
 	struct page *page;
 
 	max = min(max, report_capacity(vb));
+	WRITE_ONCE(vb->in_hand, max * BLOCK_PAGES);
 	while (nr < max && !READ_ONCE(vb->pressure.resting) &&
 	       global_zone_page_state(NR_FREE_PAGES) >= reserve + BLOCK_PAGES) {
 		page = chunk_alloc(BLOCK_ORDER, true);
@@ -2126,26 +2202,15 @@ static bool report_try_lock(struct virtio_balloon *vb)
 
 static int report_blocks(struct virtio_balloon *vb, unsigned long nr)
 {
-	struct balloon_queue *q = &vb->queue[QUEUE_REPORT];
 	struct balloon_report *report = &vb->report;
 	struct page *page;
 	unsigned int i = 0;
-	int err;
 
 	lockdep_assert_held(&report->lock);
 	sg_init_table(report->sg, nr);
 	list_for_each_entry(page, &report->blocks, lru)
 		sg_set_page(&report->sg[i++], page, PAGE_SIZE << BLOCK_ORDER, 0);
-	err = report_send(vb, nr, WORKER_TIMEOUT);
-	if (err == -ETIMEDOUT) {
-		spin_lock_irq(&q->lock);
-		report->late = report->posted;
-		err = report->late ? -ETIMEDOUT : 0;
-		spin_unlock_irq(&q->lock);
-	}
-	if (err == -ETIMEDOUT)
-		queue_stalled(q, WORKER_TIMEOUT);
-	return err;
+	return report_send(vb, nr, report_wait);
 }
 
 /*
@@ -2206,7 +2271,7 @@ static int balloon_pm_notify(struct notifier_block *nb, unsigned long event,
 	case PM_SUSPEND_PREPARE:
 	case PM_RESTORE_PREPARE:
 		WRITE_ONCE(vb->sleeping, true);
-		flush_delayed_work(&vb->size_work);
+		flush_work(&vb->size_work.work);
 		held_release(vb);
 		break;
 	case PM_POST_HIBERNATION:
@@ -2219,23 +2284,11 @@ static int balloon_pm_notify(struct notifier_block *nb, unsigned long event,
 	return NOTIFY_DONE;
 }
 
-static int suspend_init(struct virtio_balloon *vb)
+static void suspend_init(struct virtio_balloon *vb)
 {
-	int err;
-
 	vb->wakeup = wakeup_source_register(&vb->vdev->dev,
 					    dev_name(&vb->vdev->dev));
 	vb->pm_nb.notifier_call = balloon_pm_notify;
-	err = register_pm_notifier(&vb->pm_nb);
-	if (err)
-		wakeup_source_unregister(vb->wakeup);
-	return err;
-}
-
-static void suspend_exit(struct virtio_balloon *vb)
-{
-	unregister_pm_notifier(&vb->pm_nb);
-	wakeup_source_unregister(vb->wakeup);
 }
 
 /* --- The size worker ----------------------------------------------------- */
@@ -2267,6 +2320,7 @@ static int inflate_fill(struct virtio_balloon *vb, struct list_head *chunks,
 	unsigned int nr_unfit = 0;
 	struct page *page;
 
+	WRITE_ONCE(vb->in_hand, nr);
 	WRITE_ONCE(vb->in_hand,
 		   held_take(vb, chunks, nr / BLOCK_PAGES) * BLOCK_PAGES);
 	while (vb->in_hand < nr && !inflate_fill_ends(vb, end)) {
@@ -2310,19 +2364,30 @@ static void worker_lets_go(struct virtio_balloon *vb)
 
 /*
  * The blocks of a report that is over are held: also those of a failed one, they
- * are merely announced without.  Returns false while the device has them.
+ * are merely announced without.  Those of a late one stay the device's.
  */
-static bool hold_reported(struct virtio_balloon *vb)
+static void hold_reported(struct virtio_balloon *vb)
 {
 	struct list_head *blocks = &vb->report.blocks;
 
-	if (list_empty(blocks))
-		return true;
-	if (!report_over(vb))
-		return false;
-	held_add(vb, blocks, list_count_nodes(blocks));
-	worker_lets_go(vb);
-	return true;
+	if (!list_empty(blocks) && report_over(vb))
+		held_add(vb, blocks, list_count_nodes(blocks));
+}
+
+/* Takes blocks and reports them; returns how many. */
+static unsigned long hold_blocks(struct virtio_balloon *vb, unsigned long max)
+{
+	unsigned long nr;
+
+	if (!report_try_lock(vb))
+		return 0;
+	nr = report_take_blocks(vb, max);
+	if (inflate_must_rest(vb))
+		chunks_free(&vb->report.blocks);
+	else if (nr)
+		report_blocks(vb, nr);
+	mutex_unlock(&vb->report.lock);
+	return nr;
 }
 
 /**
@@ -2331,27 +2396,24 @@ static bool hold_reported(struct virtio_balloon *vb)
  * @nr: pages that the target wants
  *
  * Context: the size worker.
- * Return: 0 where no more blocks are wanted or to be had, -EAGAIN after a
- * report, -EBUSY while inflation rests, -ETIMEDOUT.
+ * Return: 0 where no more blocks are wanted or to be had, or a report is late;
+ * -EAGAIN after a report, -EBUSY while inflation rests, -EIO.
  */
 static int hold_step(struct virtio_balloon *vb, unsigned long nr)
 {
 	unsigned long blocks = nr / BLOCK_PAGES, have = READ_ONCE(vb->nr_held);
-	int err;
 
-	if (!report_pays(vb) || blocks <= have)
+	if (queue_gone(&vb->queue[QUEUE_INFLATE]))
+		return -EIO;
+	if (!report_pays(vb) || blocks <= have ||
+	    !list_empty(&vb->report.blocks))
 		return 0;
 	if (inflate_must_rest(vb))
 		return -EBUSY;
-	if (!report_try_lock(vb))
-		return 0;
-	blocks = report_take_blocks(vb, blocks - have);
-	err = blocks ? report_blocks(vb, blocks) : 0;
-	mutex_unlock(&vb->report.lock);
-	if (!blocks || err == -ETIMEDOUT)
-		return err;
+	nr = hold_blocks(vb, blocks - have);
 	hold_reported(vb);
-	return -EAGAIN;
+	worker_lets_go(vb);
+	return nr ? -EAGAIN : 0;
 }
 
 static int worker_run(struct virtio_balloon *vb)
@@ -2418,8 +2480,6 @@ static void target_read(struct virtio_balloon *vb)
 		return;
 	trace_virtio_balloon_target(&vb->vdev->dev, target,
 				    atomic_long_read(&vb->ballooned));
-	if (target < vb->target)
-		held_release(vb);
 	vb->target = target;
 	vb->backoff = 0;
 	vb->short_said = false;
@@ -2443,15 +2503,15 @@ static int size_step(struct virtio_balloon *vb)
 	batch_settle(vb, &vb->batch);
 	if (vb->batch.used)
 		return queue_gone(batch_queue(vb, &vb->batch)) ? -EIO : -ETIMEDOUT;
-	if (!hold_reported(vb))
-		return queue_gone(&vb->queue[QUEUE_REPORT]) ? -EIO : -ETIMEDOUT;
+	hold_reported(vb);
 	worker_lets_go(vb);
 	target_read(vb);
 	have = atomic_long_read(&vb->ballooned);
+	held_trim(vb, have < vb->target ?
+		      DIV_ROUND_UP(vb->target - have, BLOCK_PAGES) : 0);
 	if (have < vb->target)
 		return hold_step(vb, vb->target - have) ?:
 		       inflate_step(vb, vb->target - have);
-	held_release(vb);
 	if (have > vb->target)
 		return deflate_step(vb, have - vb->target);
 	return 0;
@@ -2495,11 +2555,12 @@ static void size_work_fn(struct work_struct *work)
 	unsigned long delay = 0;
 	int ret;
 
-	adjustment_begins(vb);
 	ret = size_step(vb);
 	if (ret != -EIO)
 		publish_actual(vb);
-	if (ret != -EAGAIN)
+	if (ret == -EAGAIN)
+		adjustment_begins(vb);
+	else
 		adjustment_ends(vb);
 	if (ret && ret != -EAGAIN && ret != -EBUSY && ret != -ENOENT)
 		WRITE_ONCE(vb->last_error, ret);
@@ -2859,11 +2920,6 @@ static int hint_init(struct virtio_balloon *vb)
 	INIT_WORK(&hint->work, hint_work_fn);
 	if (!balloon_has(vb, VIRTIO_BALLOON_F_FREE_PAGE_HINT))
 		return 0;
-	if (virtqueue_get_vring_size(vb->queue[QUEUE_HINT].vq) <= HINT_SLOTS_CMD) {
-		dev_warn(&vb->vdev->dev, "no free page hinting: its queue is too small\n");
-		queue_set_dead(&vb->queue[QUEUE_HINT], true);
-		vb->queue[QUEUE_HINT].vq = NULL;
-	}
 	hint->wq = alloc_workqueue("balloon-hint-%d",
 				   WQ_FREEZABLE | WQ_UNBOUND, 0,
 				   vb->vdev->index);
@@ -2891,24 +2947,31 @@ static int hint_register_shrinker(struct virtio_balloon *vb)
 	return 0;
 }
 
-/* After the reset: what the device had is ours again. */
+/*
+ * After the reset: what the device had is ours again.  The shrinker may be at
+ * work.
+ */
 static void hint_abandon(struct virtio_balloon *vb)
 {
-	struct virtqueue *vq = vb->queue[QUEUE_HINT].vq;
+	struct balloon_queue *q = &vb->queue[QUEUE_HINT];
 	struct balloon_hint *hint = &vb->hint;
+	LIST_HEAD(blocks);
 	void *token;
 
-	while (vq && (token = virtqueue_detach_unused_buf(vq))) {
+	spin_lock_irq(&q->lock);
+	while (q->vq && (token = virtqueue_detach_unused_buf(q->vq))) {
 		struct page *page = token;
 
 		if (token != &hint->start && token != &hint->stop)
 			list_add(&page->lru, &hint->answered);
 	}
-	hint_blocks_free(&hint->answered);
-	hint->nr_answered = 0;
-	hint->nr_posted = 0;
+	list_splice_init(&hint->answered, &blocks);
+	WRITE_ONCE(hint->nr_answered, 0);
+	WRITE_ONCE(hint->nr_posted, 0);
 	hint->start.posted = false;
 	hint->stop.posted = false;
+	spin_unlock_irq(&q->lock);
+	hint_blocks_free(&blocks);
 }
 
 /* --- debugfs ---------------------------------------------------------------- */
@@ -2959,10 +3022,13 @@ static void status_show_error(struct seq_file *m, int err)
 
 static bool status_stalled(struct virtio_balloon *vb)
 {
-	return READ_ONCE(vb->batch.late) || READ_ONCE(vb->oom_batch.late) ||
-	       READ_ONCE(vb->migration.inflate.late) ||
-	       READ_ONCE(vb->migration.deflate.late) ||
-	       READ_ONCE(vb->report.late);
+	enum balloon_queue_id id;
+
+	for (id = 0; id < QUEUE_NR; id++) {
+		if (READ_ONCE(vb->queue[id].late))
+			return true;
+	}
+	return false;
 }
 
 /* Counts are pages of the guest.  Nothing here asks the device. */
@@ -3050,6 +3116,16 @@ static void queues_init(struct virtio_balloon *vb)
 	}
 }
 
+/* Losing hinting is better than losing the balloon. */
+static void hint_check_queue(struct balloon_queue *q)
+{
+	if (!q->vq || virtqueue_get_vring_size(q->vq) > HINT_SLOTS_CMD)
+		return;
+	dev_warn(&q->vb->vdev->dev, "no free page hinting: its queue is too small\n");
+	queue_set_dead(q, true);
+	q->vq = NULL;
+}
+
 /*
  * A dense array: no entry for a queue whose feature is not negotiated.  Devices
  * number their queues over what they offer, and we accept all of that.
@@ -3078,6 +3154,7 @@ static int queues_find(struct virtio_balloon *vb)
 		vb->queue[which[i]].vq = vqs[i];
 		queue_set_dead(&vb->queue[which[i]], false);
 	}
+	hint_check_queue(&vb->queue[QUEUE_HINT]);
 	return 0;
 }
 
@@ -3090,6 +3167,8 @@ static void queues_delete(struct virtio_balloon *vb)
 	for (id = 0; id < QUEUE_NR; id++) {
 		vb->queue[id].vq = NULL;
 		vb->queue[id].owners = 0;
+		vb->queue[id].late = 0;
+		vb->queue[id].late_said = false;
 	}
 }
 
@@ -3219,25 +3298,48 @@ static void poison_publish(struct virtio_balloon *vb)
 			 &value);
 }
 
-/* Notifier and shrinker exist with their features only, on a ready device. */
-static int balloon_register(struct virtio_balloon *vb)
+static int oom_register(struct virtio_balloon *vb)
 {
-	int err = hint_register_shrinker(vb);
-
-	if (err || !balloon_has(vb, VIRTIO_BALLOON_F_DEFLATE_ON_OOM))
-		return err;
+	if (!balloon_has(vb, VIRTIO_BALLOON_F_DEFLATE_ON_OOM))
+		return 0;
 	vb->oom_nb.notifier_call = balloon_oom_notify;
 	vb->oom_nb.priority = OOM_PRIORITY;
-	err = register_oom_notifier(&vb->oom_nb);
+	return register_oom_notifier(&vb->oom_nb);
+}
+
+static void oom_unregister(struct virtio_balloon *vb)
+{
+	if (balloon_has(vb, VIRTIO_BALLOON_F_DEFLATE_ON_OOM))
+		unregister_oom_notifier(&vb->oom_nb);
+}
+
+/* Notifiers and shrinker exist with their features only, on a ready device. */
+static int balloon_register(struct virtio_balloon *vb)
+{
+	int err;
+
+	err = hint_register_shrinker(vb);
 	if (err)
-		shrinker_free(vb->hint.shrinker);
+		return err;
+	err = oom_register(vb);
+	if (err)
+		goto free_shrinker;
+	err = register_pm_notifier(&vb->pm_nb);
+	if (err)
+		goto unregister_oom;
+	return 0;
+
+unregister_oom:
+	oom_unregister(vb);
+free_shrinker:
+	shrinker_free(vb->hint.shrinker);
 	return err;
 }
 
 static void balloon_unregister(struct virtio_balloon *vb)
 {
-	if (balloon_has(vb, VIRTIO_BALLOON_F_DEFLATE_ON_OOM))
-		unregister_oom_notifier(&vb->oom_nb);
+	unregister_pm_notifier(&vb->pm_nb);
+	oom_unregister(vb);
 	shrinker_free(vb->hint.shrinker);
 }
 
@@ -3281,6 +3383,9 @@ static void report_drain(struct virtio_balloon *vb)
 
 	if (!q->vq)
 		return;
+	/* Who has seen @stopping false has posted by now. */
+	spin_lock_irq(&q->lock);
+	spin_unlock_irq(&q->lock);
 	wait_event_timeout(q->wait, report_over(vb), REMOVE_TIMEOUT);
 	if (!report_over(vb))
 		balloon_reset(vb);
@@ -3313,6 +3418,8 @@ static void balloon_empty(struct virtio_balloon *vb)
 	       time_before(jiffies, end)) {
 		err = deflate(vb, &vb->batch, vb->batch_max, REMOVE_TIMEOUT,
 			      &freed_wire);
+		if (!vb->batch.used)
+			worker_lets_go(vb);
 		if (err == -ENOENT)
 			schedule_timeout_uninterruptible(ISOLATED_DELAY);
 		else if (err)
@@ -3353,8 +3460,7 @@ static void balloon_abandon(struct virtio_balloon *vb)
 
 static void balloon_shut(struct virtio_balloon *vb)
 {
-	if (!vb->was_reset)
-		balloon_reset(vb);
+	balloon_reset(vb);
 	balloon_abandon(vb);
 	queues_delete(vb);
 }
@@ -3380,9 +3486,7 @@ static int balloon_probe(struct virtio_device *vdev)
 	err = workqueues_alloc(vb);
 	if (err)
 		goto delete_queues;
-	err = suspend_init(vb);
-	if (err)
-		goto free_workqueues;
+	suspend_init(vb);
 	poison_publish(vb);
 	virtio_device_ready(vdev);
 	err = balloon_register(vb);
@@ -3394,8 +3498,7 @@ static int balloon_probe(struct virtio_device *vdev)
 
 reset:
 	virtio_reset_device(vdev);
-	suspend_exit(vb);
-free_workqueues:
+	wakeup_source_unregister(vb->wakeup);
 	workqueues_free(vb);
 delete_queues:
 	batches_free(vb);
@@ -3414,8 +3517,8 @@ static void balloon_remove(struct virtio_device *vdev)
 	balloon_stop(vb);
 	balloon_empty(vb);
 	balloon_unregister(vb);
-	suspend_exit(vb);
 	balloon_shut(vb);
+	wakeup_source_unregister(vb->wakeup);
 	workqueues_free(vb);
 	batches_free(vb);
 	vdev->priv = NULL;
@@ -3437,9 +3540,19 @@ static int balloon_freeze(struct virtio_device *vdev)
 	return 0;
 }
 
+/* A hibernated guest may wake up on another host; its batches do not change. */
+static bool queues_shrunk(struct virtio_balloon *vb)
+{
+	return virtqueue_get_vring_size(vb->queue[QUEUE_INFLATE].vq) <
+	       vb->batch.nr_requests + 1 ||
+	       virtqueue_get_vring_size(vb->queue[QUEUE_DEFLATE].vq) <
+	       vb->batch.nr_requests / 2 + vb->oom_batch.nr_requests + 1;
+}
+
 static void balloon_forget(struct virtio_balloon *vb)
 {
 	vb->was_reset = false;
+	vb->gone_said = false;
 	vb->published = -1;
 	vb->target = 0;
 	vb->hint.sent_id = VIRTIO_BALLOON_CMD_ID_STOP;
@@ -3458,6 +3571,11 @@ static int balloon_restore(struct virtio_device *vdev)
 
 	if (err)
 		return err;
+	if (queues_shrunk(vb)) {
+		dev_err(&vdev->dev, "the host has made the queues smaller\n");
+		queues_delete(vb);
+		return -ENOSPC;
+	}
 	balloon_forget(vb);
 	poison_publish(vb);
 	virtio_device_ready(vdev);
@@ -3478,8 +3596,8 @@ static void balloon_config_changed(struct virtio_device *vdev)
 {
 	struct virtio_balloon *vb = vdev->priv;
 
-	mod_delayed_work(vb->size_wq, &vb->size_work, 0);
 	adjustment_begins(vb);
+	mod_delayed_work(vb->size_wq, &vb->size_work, 0);
 	if (vb->queue[QUEUE_HINT].vq) {
 		set_bit(HINT_RECHECK, &vb->hint.flags);
 		queue_work(vb->hint.wq, &vb->hint.work);

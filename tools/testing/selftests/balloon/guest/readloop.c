@@ -14,14 +14,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CHUNK	(1 << 20)
+#define CHUNK	(1024 * 1024)
 
-static volatile sig_atomic_t told;
+static int told;
 
 static void tell(int sig)
 {
 	(void)sig;
-	told = 1;
+	__atomic_store_n(&told, 1, __ATOMIC_RELAXED);
+}
+
+static int was_told(void)
+{
+	return __atomic_load_n(&told, __ATOMIC_RELAXED);
 }
 
 /* The bytes of one pass, or -1. */
@@ -32,7 +37,7 @@ static long long read_once(int fd, char *chunk)
 
 	if (lseek(fd, 0, SEEK_SET))
 		return -1;
-	while (!told) {
+	while (!was_told()) {
 		got = read(fd, chunk, CHUNK);
 		if (got < 0 && errno != EINTR)
 			return -1;
@@ -61,7 +66,7 @@ int main(int argc, char **argv)
 		perror(argv[1]);
 		return 1;
 	}
-	while (!told && got >= 0 && (!wanted || passes < wanted)) {
+	while (!was_told() && got >= 0 && (!wanted || passes < wanted)) {
 		got = read_once(fd, chunk);
 		bytes += got;
 		passes++;
