@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -28,6 +29,8 @@ from setup import SetupError, say
 from static_checks import Failed, Skipped
 
 OUT = setup.OUT / "check"
+# A task that waits so long for the driver is one fault that a log may not show otherwise.
+HUNG_TASK = "sysctl.kernel.hung_task_timeout_secs=40"
 STEP_SECONDS = 480          # the programs bound each of their tests themselves, by 4 minutes
 BOOT_WORTH = 6              # a boot takes about so many seconds of testing
 KEEP_SECONDS = 3600
@@ -90,7 +93,7 @@ def build_programs():
     """{name: path} of the test programs, by their own Makefile."""
     found, why = setup.source()
     if found is None:
-        raise SetupError(f"the test programs need the kernel's test harness: {why}")
+        raise Skipped(f"the test programs need the kernel's test harness: {why}")
     harness = found / "tools/testing/selftests"
     sources = sorted((setup.HERE / "guest").glob("*.[ch]"))
     headers = [harness / "kselftest_harness.h", harness / "kselftest.h",
@@ -138,20 +141,23 @@ class Kit:
                 disk.truncate(boot.disk_mib * vm.MIB)
         extra = shell.terminal_args() if self.keep else []
         return vm.Guest(outdir, mem_mib=boot.mem_mib, balloon=boot.balloon, load=False,
-                        append=boot.append,
+                        append=f"{HUNG_TASK} {boot.append}",
                         module=self.module, drives=drives, programs=self.programs, qemu=self.qemu,
                         extra=extra, tty="hvc0" if self.keep else None)
 
 
 class Session:
-    """A running guest, and how much of its kernel log has been looked at."""
+    """A guest, and how much of its kernel log has been looked at."""
 
     def __init__(self, kit, boot):
         self.boot = boot
         self.guest = kit.guest(boot)
+        self.seen = 0
+        self.steps = []         # what failed in it, if it is kept
+
+    def start(self):
         self.guest.start()
         hostside.TestRequests.attach(self.guest)
-        self.seen = 0
 
     def step(self, step, log):
         if step == tests.RESET:
@@ -162,10 +168,11 @@ class Session:
         return ktap.read_program(text, code)
 
     def new_log(self):
-        """The kernel log since the last time."""
+        """The kernel log since the last time, without boots that died as they may in a reset."""
         text = self.guest.console()
         new, self.seen = text[self.seen:], len(text)
-        return new
+        first, *boots = vm.FIRST_LINE.split(new)
+        return first + "".join(boot for boot in boots[:-1] if "READY" in boot) + "".join(boots[-1:])
 
     def close(self):
         self.guest.stop()
@@ -202,10 +209,10 @@ class Progress:
     def end(self, name, outcome):
         with self.lock:
             self.outcomes[name] = outcome
-            self._clear()
+            self.clear()
             print(*ktap.lines(len(self.outcomes), name, outcome), sep="\n", flush=True)
 
-    def _clear(self):
+    def clear(self):
         if self.tty:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
@@ -217,7 +224,9 @@ class Progress:
                              for (test, _), since in self.running.items())
             line = f"[{now - self.start:4.0f} s] {len(self.outcomes)}/{self.total} done; {busy}"
             if self.tty:
-                print(f"\r\033[K{line[:100]}", end="", file=sys.stderr, flush=True)
+                self.clear()
+                print(line[:shutil.get_terminal_size().columns - 1], end="", file=sys.stderr,
+                      flush=True)
             elif now - self.start >= self.told + 15:
                 self.told = now - self.start
                 say("# " + line)
@@ -236,6 +245,7 @@ class Work:
         self.found = {}         # name -> outcomes so far; all protected by lock
         self.dead_boots = {}    # boot name -> why it does not come up
         self.stop = threading.Event()
+        self.cut_short = False  # stopped from outside: what jobs find from then on means nothing
 
     def take(self, boot):
         """The next (test, part): in the guest at hand if it can be, else where most is to do."""
@@ -271,6 +281,7 @@ class Job(threading.Thread):
         self.work, self.kit, self.progress = work, kit, progress
         self.session = None
         self.kept = None
+        self.seen = threading.Event()   # the kept guest may end
         self.start()
 
     def run(self):
@@ -280,10 +291,12 @@ class Job(threading.Thread):
                 outcome = self._one(*item)
                 self.progress.rest(item)
                 whole = self.work.finish(item[0], outcome)
-                if whole:
+                if whole and not self.work.cut_short:
                     self.progress.end(item[0].name, whole)
         finally:
             self._leave_guest()
+        if self.kept:           # QEMU ends with the thread that has started it
+            self.seen.wait()
 
     def _one(self, test, part):
         start = time.monotonic()
@@ -292,22 +305,23 @@ class Job(threading.Thread):
             outcome = self._in_guest(test, part) if part else run_check(test)
         except Exception:       # a fault of the runner's own is a failure, not the end of the run
             outcome.fail(*traceback.format_exc().splitlines())
-        if self.work.stop.is_set() and outcome.state == ktap.FAIL:
-            outcome.details.append("(the run was being stopped)")
         outcome.seconds = time.monotonic() - start
         return outcome
 
     def _in_guest(self, test, part):
+        if isinstance(self.kit, Skipped):
+            return Outcome(ktap.SKIP, str(self.kit))
         if isinstance(self.kit, SetupError):
             return Outcome().fail(*str(self.kit).splitlines())
         try:
             self._enter_guest(part.boot)
         except (vm.GuestError, SetupError) as error:
             self.work.dead_boots[part.boot.name] = str(error)
+            self._leave_guest()
             return Outcome().fail(*str(error).splitlines())
         outcome = self._steps(test, part)
         if outcome.state == ktap.FAIL:
-            self._keep_or_leave(outcome)
+            self._keep_or_leave(part, outcome)
         return outcome
 
     def _enter_guest(self, boot):
@@ -317,6 +331,7 @@ class Job(threading.Thread):
             raise vm.GuestError(f"not tried again: {self.work.dead_boots[boot.name]}")
         if not self.session:
             self.session = Session(self.kit, boot)
+            self.session.start()
 
     def _steps(self, test, part):
         folder = OUT / test.name
@@ -335,10 +350,11 @@ class Job(threading.Thread):
         bad = bad_lines(kernel_log, test.allow)
         return outcome.fail(*bad) if bad else outcome
 
-    def _keep_or_leave(self, outcome):
+    def _keep_or_leave(self, part, outcome):
         outcome.details.append(f"guest: {self.session.guest.outdir.relative_to(setup.ROOT)}")
         alive = self.session.guest.process and self.session.guest.process.poll() is None
         if self.kit.keep and alive and not self.work.stop.is_set():
+            self.session.steps = [step for step in part.steps if step != tests.RESET]
             self.kept, self.session = self.session, None
             self.work.stop.set()
         else:
@@ -371,10 +387,14 @@ def run_all(chosen, args, kit):
     print(f"KTAP version 1\n1..{len(chosen)}", flush=True)
     jobs = [Job(work, kit, progress) for _ in range(min(args.jobs, len(work.todo)))]
     try:
-        while any(job.is_alive() for job in jobs):
+        while any(job.is_alive() and not job.kept for job in jobs):
             progress.show()
             time.sleep(0.2)
+        progress.clear()
         look_at_kept(jobs)
+    except BaseException:
+        work.cut_short = True
+        raise
     finally:
         work.stop.set()
         end_guests(jobs)
@@ -382,14 +402,15 @@ def run_all(chosen, args, kit):
 
 
 def end_guests(jobs):
-    """Whatever a job was doing in its guest ends with the guest."""
-    for job in jobs:
-        for session in (job.session, job.kept):
-            if session:
-                with contextlib.suppress(Exception):
-                    session.close()
-    for job in jobs:
-        job.join()
+    """Whatever a job is doing in its guest ends with the guest."""
+    while any(job.is_alive() for job in jobs):
+        for job in jobs:
+            for session in (job.session, job.kept):
+                if session:
+                    with contextlib.suppress(Exception):
+                        session.close()
+            job.seen.set()
+            job.join(0.3)
 
 
 def look_at_kept(jobs):
@@ -399,9 +420,9 @@ def look_at_kept(jobs):
             continue
         guest = job.kept.guest
         say(f"""
-The guest is kept as the failed test left it: {guest.outdir.relative_to(setup.ROOT)}
-In it: dmesg    grep balloon_ /proc/vmstat    the test programs are in /bin, `NAME_test -l` lists
-More tests of it can be run there; the host answers them as long as this command runs.""")
+The guest is kept; the test has tidied up there. Its log: {guest.outdir.relative_to(setup.ROOT)}
+In it: dmesg    insmod /mod/virtio_balloon.ko    grep balloon_ /proc/vmstat    and again, as long
+as this command runs: {"    ".join(job.kept.steps)}""")
         if sys.stdin.isatty():
             say("This is its shell; leave with `exit` or Ctrl-].\n")
             with shell.raw_terminal():
@@ -430,13 +451,13 @@ def summary(chosen, progress):
 
 
 def prepare(chosen, args):
-    """The kit for guests; None if no test needs one; an error, if it cannot be had."""
+    """The kit for guests; None if no test needs one; why, if it cannot be had."""
     setup.ensure("check", skip=["qemu-system-x86"] if args.qemu else [])
     if not any(test.parts for test in chosen):
         return None
     try:
         return Kit(args)
-    except SetupError as error:
+    except (SetupError, Skipped) as error:
         return error
 
 

@@ -138,7 +138,7 @@ def choose(names, everything):
         if name not in known:
             close = difflib.get_close_matches(name, known, 3)
             raise SetupError(f'there is no test "{name}"'
-                             + (f'; did you mean {" or ".join(close)}?' if close else "")
+                             + (f': did you mean {" or ".join(close)}?' if close else ":")
                              + " `make check LIST=1` lists them")
     if names:
         return [test for test in TESTS if test.name in names]

@@ -286,6 +286,7 @@ class Guest:
         self.files = dict(files or {})
         self.qemu = find_qemu(qemu)
         self.boots = 0          # how many it took
+        self.stopped = False    # told to end, perhaps by another thread while it boots
         self.process = self.control = self.requests = None
         self.ports = []
 
@@ -319,7 +320,7 @@ class Guest:
             except (GuestDied, GuestTimeout) as error:
                 self._end_qemu()
                 self._keep_log(self.boots)
-                if self._refused_by_qemu() or self.boots == BOOTS:
+                if self.stopped or self._refused_by_qemu() or self.boots == BOOTS:
                     raise
                 setup.say(f"note: boot {self.boots} ended before its first command, "
                           f"trying again ({str(error).splitlines()[0]})")
@@ -395,6 +396,7 @@ class Guest:
 
     def stop(self):
         """End QEMU and everything that belonged to it. Logs stay."""
+        self.stopped = True
         self._end_qemu()
         (self.outdir / "initrd.gz").unlink(missing_ok=True)
 

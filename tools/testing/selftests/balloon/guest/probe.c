@@ -12,6 +12,15 @@
 #define TRACING		"/sys/kernel/tracing"
 #define EVENTS		TRACING "/events/balloon"
 
+/*
+ * At the start, when there is no balloon yet: the kernel refuses a buffer where
+ * little memory is available.
+ */
+static void __attribute__((constructor)) make_room(void)
+{
+	write_file(TRACING "/buffer_size_kb", "512");
+}
+
 /* @format: "p FUNCTION [fetch]..." or "r FUNCTION [fetch]..." */
 bool probe_add(const char *name, const char *format, ...)
 {
@@ -51,7 +60,7 @@ bool probes_start(pid_t only)
 	char filter[64];
 
 	snprintf(filter, sizeof(filter), only ? "common_pid == %d" : "0", only);
-	return tracing_write("buffer_size_kb", "512") && tracing_write("trace", "") &&
+	return tracing_write("trace", "") &&
 	       tracing_write("events/balloon/filter", filter) &&
 	       tracing_write("events/balloon/enable", "1");
 }
