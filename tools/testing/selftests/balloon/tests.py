@@ -15,10 +15,15 @@ RESET = "reset"     # as a step: the host resets the guest's machine
 class Boot:
     """A guest that tests share; "page-poison" is what QEMU offers if it is not told otherwise."""
     name: str
-    balloon: str
+    balloon: str | None     # properties; None for a guest that is to have one plugged
     mem_mib: int = 1024
     disk_mib: int = 0
+    disk_format: str = "raw"
     append: str = ""        # to the kernel's command line
+    machine: str = "q35"
+    accel: str = "tcg,thread=multi"
+    bus: str = "pci"
+    extra: tuple = ()       # further words of QEMU's command line
 
 
 PLAIN = Boot("plain", "page-poison=off")
@@ -32,8 +37,34 @@ NO_POISON = Boot("no-poison", "page-poison=off,free-page-reporting=on", 512,
                  append="init_on_free=1")
 LARGE = Boot("large", OOM.balloon, mem_mib=2048, disk_mib=1344)
 
+
+# "pc" unplugs by ACPI at once; q35's root ports blink for five seconds first.
+PLUG_ARGS = {"machine": "pc", "extra": ("-object", "iothread,id=hinting")}
+PLUG = Boot("plug", None, **PLUG_ARGS)
+PLUG_ZEROED = Boot("plug-zeroed", None, 512, append="init_on_free=1", **PLUG_ARGS)
+PLUG_POISONED = Boot("plug-poisoned", None, 512, append="page_poison=1", **PLUG_ARGS)
+# QEMU 7.2's multi-threaded TCG does not survive S3 reliably.
+SLEEP = Boot("sleep", "page-poison=off,deflate-on-oom=on,free-page-hint=on,free-page-reporting=on",
+             disk_mib=1536, append="no_console_suspend", machine="pc", accel="tcg,thread=single")
+# Without deflate-on-oom, so that each zone's managed pages follow the balloon. Several GiB, so that
+# there is one of which nothing is in use for good: the kernel lies in the first, and what it
+# allocates early in the last one.
+MOVABLE = Boot("movable", "page-poison=off", 6144, append="movablecore=1G nokaslr")
+SNAPSHOT = Boot("snapshot", "page-poison=off,deflate-on-oom=on", disk_mib=64, disk_format="qcow2")
+LEGACY = Boot("legacy", OOM.balloon + ",disable-modern=on", disk_mib=OOM.disk_mib)
+# The only timer that microvm's kernel can calibrate the TSC with is one that a loaded host keeps
+# badly; without the TSC it hangs. Counting instructions makes the two agree.
+MMIO = Boot("mmio", OOM.balloon, disk_mib=OOM.disk_mib, machine="microvm,acpi=on,rtc=on",
+            bus="mmio", accel="tcg,thread=single", extra=("-icount", "shift=auto"))
+
 # What the kernel says of an OOM kill that a test is there to bring about.
 OOM_KILL = (r"invoked oom-killer", r"Out of memory: Killed process", r"Call Trace:")
+
+
+@dataclass(frozen=True)
+class ThroughPowerOff:
+    """A step: a program that sends the guest to its disk, and goes on in the next QEMU."""
+    program: str
 
 
 @dataclass(frozen=True)
