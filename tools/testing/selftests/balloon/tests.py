@@ -159,6 +159,10 @@ TESTS = (
              (OOM, PLAIN), "module_test -t empty -t inflated -t while_inflating"),
     in_guest("unbind", "the same with unbind and bind", 10, OOM,
              "module_test -t unbind_and_bind -t unbind_while_inflating"),
+    in_guest("unplug", "device_del and unbind on the way down, on the way up and in mid-hint: "
+             "20 rounds (U17)", 40, PLUG, "unplug_test"),
+    in_guest("unplug-long", "the same, 60 rounds", 120, PLUG, "env ROUNDS=12 unplug_test",
+             slow=True),
 )
 
 
