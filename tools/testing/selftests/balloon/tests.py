@@ -163,6 +163,17 @@ TESTS = (
              "20 rounds (U17)", 40, PLUG, "unplug_test"),
     in_guest("unplug-long", "the same, 60 rounds", 120, PLUG, "env ROUNDS=12 unplug_test",
              slow=True),
+
+    in_guest("suspend", "S3 empty, inflated, on the way, under stress (U14, U23)", 40, SLEEP,
+             "suspend_test -v ram"),
+    in_guest("suspend-awake", "an adjustment holds off who wants to sleep", 5, SLEEP,
+             "suspend_test -f awake"),
+    in_guest("hibernate", "S4 on the way, resumed at once", 15, SLEEP,
+             "suspend_test -r suspend.image.while_inflating"),
+    in_guest("hibernate-more", "the same empty, inflated, on the way up, under stress", 60, SLEEP,
+             "suspend_test -v image", slow=True),
+    in_guest("hibernate-disk", "S4 to the disk, and back in a new QEMU", 30, SLEEP,
+             ThroughPowerOff("suspend_test -r suspend.disk.while_inflating"), slow=True),
 )
 
 
