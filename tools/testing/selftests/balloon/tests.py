@@ -174,6 +174,15 @@ TESTS = (
              "suspend_test -v image", slow=True),
     in_guest("hibernate-disk", "S4 to the disk, and back in a new QEMU", 30, SLEEP,
              ThroughPowerOff("suspend_test -r suspend.disk.while_inflating"), slow=True),
+
+    in_guest("reporting", "freed memory leaves the host's RSS", 15, PLUG,
+             "reporting_test -r reporting.poison_on.host_gets_freed_memory"),
+    in_guest("reporting-poison", "with init_on_free and page_poison, and a device that knows of "
+             "it or not: no page changes (S3, S27, S31, F14)", 40, (PLUG_ZEROED, PLUG_POISONED),
+             "reporting_test -t negotiated -t no_page_changes"),
+    in_guest("reporting-sleep", "after a sleep the device is told the poison value again (F26)",
+             30, PLUG_POISONED,
+             "reporting_test -r reporting.poison_on.no_page_changes_after_sleep"),
 )
 
 
