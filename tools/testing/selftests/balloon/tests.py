@@ -183,6 +183,13 @@ TESTS = (
     in_guest("reporting-sleep", "after a sleep the device is told the poison value again (F26)",
              30, PLUG_POISONED,
              "reporting_test -r reporting.poison_on.no_page_changes_after_sleep"),
+
+    in_guest("compaction", "compaction in a loop while resizing (U15)", 20, MOVABLE,
+             "migrate_test -t compaction_while_resizing"),
+    in_guest("memory-offline", "memory blocks with balloon pages go offline (F10)", 20, MOVABLE,
+             "migrate_test -t memory_goes_offline"),
+    in_guest("huge-pages", "2 MiB and 1 GiB pages out of ballooned memory", 30, MOVABLE,
+             "migrate_test -t huge_pages -t gigantic_page"),
 )
 
 
