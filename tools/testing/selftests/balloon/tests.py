@@ -184,6 +184,9 @@ TESTS = (
              30, PLUG_POISONED,
              "reporting_test -r reporting.poison_on.no_page_changes_after_sleep"),
 
+    in_guest("matrix", "hinting, reporting and deflate-on-oom on and off: all queues work (U10)",
+             60, (PLUG, PLUG_ZEROED), "matrix_test", allow=OOM_KILL),
+
     in_guest("compaction", "compaction in a loop while resizing (U15)", 20, MOVABLE,
              "migrate_test -t compaction_while_resizing"),
     in_guest("memory-offline", "memory blocks with balloon pages go offline (F10)", 20, MOVABLE,
