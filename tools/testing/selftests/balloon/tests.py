@@ -193,6 +193,8 @@ TESTS = (
              "migrate_test -t memory_goes_offline"),
     in_guest("huge-pages", "2 MiB and 1 GiB pages out of ballooned memory", 30, MOVABLE,
              "migrate_test -t huge_pages -t gigantic_page"),
+
+    in_guest("snapshot", "savevm and loadvm in mid-inflate (U12)", 15, SNAPSHOT, "snapshot_test"),
 )
 
 
