@@ -195,6 +195,15 @@ TESTS = (
              "migrate_test -t huge_pages -t gigantic_page"),
 
     in_guest("snapshot", "savevm and loadvm in mid-inflate (U12)", 15, SNAPSHOT, "snapshot_test"),
+
+    in_guest("trace", "the tracepoints tell what was", 20, PLUG,
+             "observe_test -t resizes_are_traced -t pressure_is_traced -t reports_are_traced "
+             "-t hints_are_traced"),
+    in_guest("debugfs", "agrees with QEMU and /proc/vmstat, and reading it changes nothing", 10,
+             PLUG, "observe_test -t status_agrees -t reading_changes_nothing "
+             "-t debugfs_goes_with_the_device"),
+    in_guest("cycles", "ten resizes with all features on (U30)", 15, PLUG,
+             "observe_test -t ten_cycles"),
 )
 
 
