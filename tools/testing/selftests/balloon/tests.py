@@ -57,6 +57,11 @@ LEGACY = Boot("legacy", OOM.balloon + ",disable-modern=on", disk_mib=OOM.disk_mi
 MMIO = Boot("mmio", OOM.balloon, disk_mib=OOM.disk_mib, machine="microvm,acpi=on,rtc=on",
             bus="mmio", accel="tcg,thread=single", extra=("-icount", "shift=auto"))
 
+# What a transport can get wrong: fields of the configuration, byte order, the queues.
+ON_TRANSPORT = ("features_test -t negotiated_as_offered",
+                "target_test -t up -t in_odd_sizes -t changed_while_inflating",
+                "oom_test -t program_lives", "stats_test -t every_tag")
+
 # What the kernel says of an OOM kill that a test is there to bring about.
 OOM_KILL = (r"invoked oom-killer", r"Out of memory: Killed process", r"Call Trace:")
 
@@ -195,6 +200,10 @@ TESTS = (
              "migrate_test -t huge_pages -t gigantic_page"),
 
     in_guest("snapshot", "savevm and loadvm in mid-inflate (U12)", 15, SNAPSHOT, "snapshot_test"),
+
+    in_guest("legacy", "a legacy PCI device: negotiation, target, OOM, statistics", 40, LEGACY,
+             *ON_TRANSPORT),
+    in_guest("mmio", "the same over virtio-mmio", 40, MMIO, *ON_TRANSPORT),
 
     in_guest("trace", "the tracepoints tell what was", 20, PLUG,
              "observe_test -t resizes_are_traced -t pressure_is_traced -t reports_are_traced "
