@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ OUT = setup.OUT / "check"
 # A task that waits so long for the driver shows in the log; else it would be after two minutes. The
 # other is a little more than the kernel's 10 s: on a busy machine an emulated CPU may stand still.
 WATCHDOGS = "sysctl.kernel.hung_task_timeout_secs=40 watchdog_thresh=20"
+DISK = "disk.img"
 STEP_SECONDS = 480          # the programs bound each of their tests themselves, by 4 minutes
 BOOT_WORTH = 6              # a boot takes about so many seconds of testing
 KEEP_SECONDS = 3600
@@ -135,17 +137,21 @@ class Kit:
             number = self.made[boot.name] = self.made.get(boot.name, 0) + 1
         outdir = OUT / "guests" / f"{boot.name}-{number}"
         outdir.mkdir(parents=True)
-        drives = []
-        if boot.disk_mib:
-            drives = [outdir / "disk.img"]
-            with open(drives[0], "wb") as disk:
-                disk.truncate(boot.disk_mib * vm.MIB)
-        extra = shell.terminal_args() if self.keep else []
+        extra = shell.terminal_args() if self.keep and boot.bus == "pci" else []
         return vm.Guest(outdir, mem_mib=boot.mem_mib, balloon=boot.balloon, load=False,
-                        append=f"{WATCHDOGS} {boot.append}",
-                        accel="tcg,thread=single" if boot.probed else "tcg,thread=multi",
-                        module=self.module, drives=drives, programs=self.programs, qemu=self.qemu,
-                        extra=extra, tty="hvc0" if self.keep else None)
+                        append=f"{WATCHDOGS} {boot.append}", machine=boot.machine,
+                        accel=boot.accel, bus=boot.bus, module=self.module,
+                        drives=make_disk(boot, outdir / DISK), programs=self.programs,
+                        qemu=self.qemu, extra=[*boot.extra, *extra], tty="hvc0" if extra else None)
+
+
+def make_disk(boot, path):
+    """[the guest's disk, as vm.py wants it]; empty, and its blocks are not there before use."""
+    if not boot.disk_mib:
+        return []
+    subprocess.run(["qemu-img", "create", "-q", "-f", boot.disk_format, path,
+                    f"{boot.disk_mib}M"], check=True)
+    return [(path, f"format={boot.disk_format}")]
 
 
 class Session:
@@ -168,9 +174,19 @@ class Session:
         if step == tests.RESET:
             self.guest.reset()
             return Outcome()
-        code, text = self.guest.sh(f"/bin/{step}", timeout=STEP_SECONDS)
+        if isinstance(step, tests.ThroughPowerOff):
+            code, text = self._through_power_off(step.program)
+        else:
+            code, text = self.guest.sh(f"/bin/{step}", timeout=STEP_SECONDS)
         log.write(f"# {step}\n{text}\n# exit code {code}\n")
         return ktap.read_program(text, code)
+
+    def _through_power_off(self, program):
+        resume = ("insmod /mod/virtio_blk.ko; "
+                  "cat /sys/class/block/vda/dev >/sys/power/resume")
+        found = self.guest.sh_through_power_off(f"/bin/{program}", resume, STEP_SECONDS)
+        hostside.TestRequests.attach(self.guest)
+        return found
 
     def new_log(self):
         """The kernel log since the last time, but for what a reset's boots say before they are up.
@@ -184,7 +200,7 @@ class Session:
 
     def close(self):
         self.guest.stop()
-        (self.guest.outdir / "disk.img").unlink(missing_ok=True)
+        (self.guest.outdir / DISK).unlink(missing_ok=True)
 
 
 def bad_lines(log, allow):

@@ -8,12 +8,13 @@ only what they know. It asks nothing of the driver's insides.
 
 import re
 import struct
+import threading
 import time
 
 import vm
 
-DEVICE = vm.BALLOON_QOM + "/virtio-backend"
 STATS_QUEUE, HINT_QUEUE = 2, 3
+SLEEP_SECONDS = 60          # from the wish to sleep until all devices do
 FRESH_SECONDS = 20          # statistics are asked for once a second
 MIGRATION_SECONDS = 120     # 1 GiB at full speed takes one or two
 FULL_SPEED_MIB = 16384
@@ -37,9 +38,10 @@ def guest_memory(guest, address, length):
 
 def last_buffer(guest, queue):
     """The contents of the buffer that the device took last from a queue."""
-    state = guest.qmp("x-query-virtio-queue-status", path=DEVICE, queue=queue)
+    where = {"path": guest.virtio_path(), "queue": queue}
+    state = guest.qmp("x-query-virtio-queue-status", **where)
     index = (state["last-avail-idx"] - 1) % state["vring-num"]
-    found = guest.qmp("x-query-virtio-queue-element", path=DEVICE, queue=queue, index=index)
+    found = guest.qmp("x-query-virtio-queue-element", index=index, **where)
     return b"".join(guest_memory(guest, one["addr"], one["len"]) for one in found["descs"])
 
 
@@ -48,6 +50,9 @@ class TestRequests:
 
     def __init__(self, guest):
         self.guest = guest
+        self.sleep = None       # the thread that wakes the guest
+        self.asleep = None      # what that one saw
+        self.restored = 0       # how often the guest went back to its snapshot
 
     @classmethod
     def attach(cls, guest):
@@ -56,9 +61,12 @@ class TestRequests:
             if name.startswith("do_"):
                 setattr(guest.requests, name, getattr(own, name))
 
+    def _status(self):
+        return self.guest.qmp("x-query-virtio-status", path=self.guest.virtio_path())
+
     def do_offered(self):
         """The balloon's feature bits that the device offers, as a number."""
-        offered = self.guest.qmp("x-query-virtio-status", path=DEVICE)["host-features"]
+        offered = self._status()["host-features"]
         names = [text.partition(":")[0] for text in offered["dev-features"]]
         return sum(1 << FEATURES[name] for name in names if name in FEATURES)
 
@@ -102,3 +110,70 @@ class TestRequests:
         if not self.guest.qmp("query-status")["running"]:
             self.guest.qmp("cont")
         return state
+
+    def do_modern(self):
+        """1 if the device offers VERSION_1, else 0: a legacy device."""
+        offered = self._status()["host-features"]
+        return int(any("VERSION_1" in text for text in offered["transports"]))
+
+    def do_queues(self):
+        """QUEUE=BUFFERS that the device has used so far, modulo 2^16, by the device's numbers."""
+        path = self.guest.virtio_path()
+        used = {number: self.guest.qmp("x-query-virtio-queue-status", path=path,
+                                       queue=number)["used-idx"]
+                for number in range(self._status()["num-vqs"])}
+        return " ".join(f"q{number}={count}" for number, count in used.items())
+
+    def do_plug(self, *properties):
+        """Plugs a balloon with NAME=on|off ...; the guest sees it a little later."""
+        pairs = (text.split("=") for text in properties)
+        self.guest.plug(**{name: value == "on" for name, value in pairs})
+
+    def do_unplug(self):
+        """Returns when the guest has let go of the balloon."""
+        self.guest.unplug()
+
+    def do_wake_later(self):
+        """Wakes the guest as soon as it is asleep; `woken` tells."""
+        seen = len(self.guest.events("SUSPEND"))
+        self.sleep = threading.Thread(target=self._wake, args=(seen,), daemon=True)
+        self.asleep = None
+        self.sleep.start()
+
+    def _wake(self, seen):
+        try:
+            self.guest.wait_event("SUSPEND", SLEEP_SECONDS, seen)
+            self.asleep = self.guest.actual_bytes()
+            self.guest.qmp("system_wakeup")
+        except vm.GuestError as error:
+            self.asleep = error
+
+    def do_woken(self):
+        """What "actual" was while the guest slept, in bytes."""
+        self.sleep.join(SLEEP_SECONDS)
+        if not isinstance(self.asleep, int):
+            raise vm.GuestError(f"the guest did not sleep: {self.asleep}")
+        return self.asleep
+
+    def do_snapshot_below(self, limit):
+        """Saves the whole guest when "actual" is below a limit; 0, or how often it was restored.
+
+        A guest that is restored gets the answer to this again.
+        """
+        deadline = time.monotonic() + FRESH_SECONDS
+        while (actual := self.guest.actual_bytes()) >= int(limit):
+            if time.monotonic() > deadline:
+                raise vm.GuestError(f"actual stays at {actual}")
+        self._monitor("savevm balloon")
+        return 0
+
+    def do_restore(self):
+        """Sends the guest back to its snapshot: it never gets the answer to this."""
+        self._monitor("loadvm balloon")
+        self.restored += 1
+        return self.restored
+
+    def _monitor(self, command):
+        said = self.guest.qmp("human-monitor-command", **{"command-line": command})
+        if said.strip():
+            raise vm.GuestError(f"{command}: {said.strip()}")

@@ -41,7 +41,8 @@ PACKAGES = {
     "run": GUEST + ["gnuplot-nox"],
     "shell": GUEST,
     "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
-    "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", SOURCE_PACKAGE],
+    "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
+                      SOURCE_PACKAGE],
 }
 
 # The parts of the kernel source that the checks read; all of it would be 1.4 GB.

@@ -15,29 +15,65 @@ RESET = "reset"     # as a step: the host resets the guest's machine
 class Boot:
     """A guest that tests share; "page-poison" is what QEMU offers if it is not told otherwise."""
     name: str
-    balloon: str
+    balloon: str | None     # properties; None for a guest that is to have one plugged
     mem_mib: int = 1024
     disk_mib: int = 0
+    disk_format: str = "raw"
     append: str = ""        # to the kernel's command line
-    probed: bool = False    # kprobes are set in it
+    machine: str = "q35"
+    accel: str = "tcg,thread=multi"
+    bus: str = "pci"
+    extra: tuple = ()       # further words of QEMU's command line
 
 
-# A kprobe rewrites code that another CPU may be running, and with a thread for each CPU QEMU's
-# emulation sometimes crashes the guest over that. So where probes are set the CPUs share a thread.
-PLAIN = Boot("plain", "page-poison=off", probed=True)
+# A kprobe or tracepoint rewrites code that another CPU may be running, and with a thread for each
+# CPU QEMU's emulation sometimes crashes the guest over that. S3 fares no better.
+ONE_THREAD = "tcg,thread=single"
+
+PLAIN = Boot("plain", "page-poison=off", accel=ONE_THREAD)
 OOM = Boot("oom", "page-poison=off,deflate-on-oom=on", disk_mib=672)
-OOM_PROBED = Boot("oom-probed", OOM.balloon, probed=True)
-HINT = Boot("hint", "page-poison=off,free-page-hint=on", probed=True)
+OOM_PROBED = Boot("oom-probed", OOM.balloon, accel=ONE_THREAD)
+HINT = Boot("hint", "page-poison=off,free-page-hint=on", accel=ONE_THREAD)
 # For the negotiation only, so they are small: they boot faster.
 EVERYTHING = Boot("everything", "page-poison=on,deflate-on-oom=on,free-page-hint=on,"
-                                "free-page-reporting=on", 512, probed=True)
-POISON = Boot("poison", EVERYTHING.balloon, 512, append="init_on_free=1", probed=True)
+                                "free-page-reporting=on", 512, accel=ONE_THREAD)
+POISON = Boot("poison", EVERYTHING.balloon, 512, append="init_on_free=1", accel=ONE_THREAD)
 NO_POISON = Boot("no-poison", "page-poison=off,free-page-reporting=on", 512,
-                 append="init_on_free=1", probed=True)
+                 append="init_on_free=1", accel=ONE_THREAD)
 LARGE = Boot("large", OOM.balloon, mem_mib=2048, disk_mib=1344)
+
+# "pc" unplugs by ACPI at once; q35's root ports blink for five seconds first.
+PLUG_ARGS = {"machine": "pc", "extra": ("-object", "iothread,id=hinting")}
+PLUG = Boot("plug", None, **PLUG_ARGS)
+PLUG_PROBED = Boot("plug-probed", None, accel=ONE_THREAD, **PLUG_ARGS)
+PLUG_ZEROED = Boot("plug-zeroed", None, 512, append="init_on_free=1", **PLUG_ARGS)
+PLUG_POISONED = Boot("plug-poisoned", None, 512, append="page_poison=1", **PLUG_ARGS)
+SLEEP = Boot("sleep", "page-poison=off,deflate-on-oom=on,free-page-hint=on,free-page-reporting=on",
+             disk_mib=1536, append="no_console_suspend", machine="pc", accel=ONE_THREAD)
+# Without deflate-on-oom, so that each zone's managed pages follow the balloon. Several GiB, so that
+# there is one of which nothing is in use for good: the kernel lies in the first, and what it
+# allocates early in the last one.
+MOVABLE = Boot("movable", "page-poison=off", 6144, append="movablecore=1G nokaslr")
+SNAPSHOT = Boot("snapshot", "page-poison=off,deflate-on-oom=on", disk_mib=64, disk_format="qcow2")
+LEGACY = Boot("legacy", OOM.balloon + ",disable-modern=on", disk_mib=OOM.disk_mib)
+# The only timer that microvm's kernel can calibrate the TSC with is one that a loaded host keeps
+# badly; without the TSC it hangs. Counting instructions makes the two agree.
+MMIO = Boot("mmio", OOM.balloon, disk_mib=OOM.disk_mib, machine="microvm,acpi=on,rtc=on",
+            bus="mmio", accel=ONE_THREAD, extra=("-icount", "shift=auto"))
+
+# What a transport can get wrong: fields of the configuration, byte order, the queues.
+ON_TRANSPORT = ("features_test -t negotiated_as_offered",
+                "target_test -t up -t in_odd_sizes -t changed_while_inflating",
+                "oom_test -t program_lives", "stats_test -t every_tag")
 
 # What the kernel says of an OOM kill that a test is there to bring about.
 OOM_KILL = (r"invoked oom-killer", r"Out of memory: Killed process", r"Call Trace:")
+
+
+@dataclass(frozen=True)
+class ThroughPowerOff:
+    """A step: a program that sends the guest to its disk, and goes on in the next QEMU."""
+    program: str
 
 
 @dataclass(frozen=True)
@@ -132,6 +168,55 @@ TESTS = (
              (OOM, PLAIN), "module_test -t empty -t inflated -t while_inflating"),
     in_guest("unbind", "the same with unbind and bind", 10, OOM,
              "module_test -t unbind_and_bind -t unbind_while_inflating"),
+    in_guest("unplug", "device_del and unbind on the way down, on the way up and in mid-hint: "
+             "20 rounds (U17)", 40, PLUG, "unplug_test"),
+    in_guest("unplug-long", "the same, 60 rounds", 120, PLUG, "env ROUNDS=12 unplug_test",
+             slow=True),
+
+    in_guest("suspend", "S3 empty, inflated, on the way, under stress (U14, U23)", 40, SLEEP,
+             "suspend_test -v ram"),
+    in_guest("suspend-awake", "an adjustment holds off who wants to sleep", 5, SLEEP,
+             "suspend_test -f awake"),
+    in_guest("hibernate", "S4 on the way, resumed at once", 15, SLEEP,
+             "suspend_test -r suspend.image.while_inflating"),
+    in_guest("hibernate-more", "the same empty, inflated, on the way up, under stress", 60, SLEEP,
+             "suspend_test -v image", slow=True),
+    in_guest("hibernate-disk", "S4 to the disk, and back in a new QEMU", 30, SLEEP,
+             ThroughPowerOff("suspend_test -r suspend.disk.while_inflating"), slow=True),
+
+    in_guest("reporting", "freed memory leaves the host's RSS", 15, PLUG,
+             "reporting_test -r reporting.poison_on.host_gets_freed_memory"),
+    in_guest("reporting-poison", "with init_on_free and page_poison, and a device that knows of "
+             "it or not: no page changes (S3, S27, S31, F14)", 40, (PLUG_ZEROED, PLUG_POISONED),
+             "reporting_test -t negotiated -t no_page_changes"),
+    in_guest("reporting-sleep", "after a sleep the device is told the poison value again (F26)",
+             30, PLUG_POISONED,
+             "reporting_test -r reporting.poison_on.no_page_changes_after_sleep"),
+
+    in_guest("matrix", "hinting, reporting and deflate-on-oom on and off: all queues work (U10)",
+             60, (PLUG, PLUG_ZEROED), "matrix_test", allow=OOM_KILL),
+
+    in_guest("compaction", "compaction in a loop while resizing (U15)", 20, MOVABLE,
+             "migrate_test -t compaction_while_resizing"),
+    in_guest("memory-offline", "memory blocks with balloon pages go offline (F10)", 20, MOVABLE,
+             "migrate_test -t memory_goes_offline"),
+    in_guest("huge-pages", "2 MiB and 1 GiB pages out of ballooned memory", 30, MOVABLE,
+             "migrate_test -t huge_pages -t gigantic_page"),
+
+    in_guest("snapshot", "savevm and loadvm in mid-inflate (U12)", 15, SNAPSHOT, "snapshot_test"),
+
+    in_guest("legacy", "a legacy PCI device: negotiation, target, OOM, statistics", 40, LEGACY,
+             *ON_TRANSPORT),
+    in_guest("mmio", "the same over virtio-mmio", 40, MMIO, *ON_TRANSPORT),
+
+    in_guest("trace", "the tracepoints tell what was", 20, PLUG_PROBED,
+             "observe_test -t resizes_are_traced -t pressure_is_traced -t reports_are_traced "
+             "-t hints_are_traced"),
+    in_guest("debugfs", "agrees with QEMU and /proc/vmstat, and reading it changes nothing", 10,
+             PLUG, "observe_test -t status_agrees -t reading_changes_nothing "
+             "-t debugfs_goes_with_the_device"),
+    in_guest("cycles", "ten resizes with all features on (U30)", 15, PLUG,
+             "observe_test -t ten_cycles"),
 )
 
 

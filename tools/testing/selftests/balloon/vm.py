@@ -32,6 +32,7 @@ BOOT_SECONDS = 120          # 4 s on an idle machine
 BOOTS = 3                   # QEMU's multi-threaded TCG crashes about one boot in thirty
 QMP_SECONDS = 60            # QEMU's main loop also serves the balloon, and may be busy
 LOAD_SECONDS = 60
+UNPLUG_SECONDS = 60
 STOP_SECONDS = 10
 
 BALLOON_ID = "balloon0"
@@ -46,8 +47,8 @@ BAD_LINES = re.compile("|".join([
     r"possible recursive locking", r"inconsistent lock state", r"suspicious RCU usage",
     r"lockdep", r"KASAN", r"UBSAN", r"KCSAN", r"KFENCE", r"kmemleak: [1-9]", r"refcount_t",
     r"bad page", r"Bad page", r"Bad rss-counter", r"list_(add|del) corruption", r"slab.*corrupt",
-    r"invalid opcode", r"invoked oom-killer", r"Out of memory: Killed", r"segfault at",
-    r"traps: ", r"Unknown symbol", r"disagrees about version",
+    r"pagealloc: ", r"invalid opcode", r"invoked oom-killer", r"Out of memory: Killed",
+    r"segfault at", r"traps: ", r"Unknown symbol", r"disagrees about version",
 ]))
 
 FIRST_LINE = re.compile(r"(?m)^(?=\[ *0\.000000\] Linux version )")
@@ -274,12 +275,13 @@ class Guest:
     def __init__(self, outdir, mem_mib=1024, cpus=2, append="", balloon="deflate-on-oom=on",
                  extra=(), machine="q35", load=True, module=None, params="", modules=(), drives=(),
                  programs=(), qemu="qemu-system-x86_64", cpu="max,-cx16",
-                 accel="tcg,thread=multi", tty=None, files=None):
+                 accel="tcg,thread=multi", tty=None, files=None, bus="pci"):
         self.outdir = Path(outdir).resolve()
         self.mem_mib, self.cpus, self.append, self.balloon = mem_mib, cpus, append, balloon
         self.extra, self.machine, self.cpu, self.accel = list(extra), machine, cpu, accel
         self.load_module, self.params, self.tty = load, params, tty
         self.module = module
+        self.bus = bus          # of all virtio devices: "pci" or "mmio"
         self.modules = list(modules) + (["virtio_blk"] if drives else [])
         self.drives = list(drives)
         self.programs = programs
@@ -304,6 +306,7 @@ class Guest:
             return self
         self.outdir.mkdir(parents=True, exist_ok=True)
         self._write_initramfs()
+        (self.outdir / "console.log").write_bytes(b"")
         try:
             self._boot_patiently()
             self._load_all(self.load_module)
@@ -313,30 +316,28 @@ class Guest:
         return self
 
     def _boot_patiently(self):
+        """Boot, behind what the kernel log has already."""
+        before = self.console()
         for self.boots in range(1, BOOTS + 1):
             try:
                 self._boot()
                 return
             except (GuestDied, GuestTimeout) as error:
                 self._end_qemu()
-                self._keep_log(self.boots)
-                if self.stopped or self._refused_by_qemu() or self.boots == BOOTS:
+                log = self.console().removeprefix(before)
+                (self.outdir / f"console-dead-boot-{self.boots}.log").write_text(log)
+                if self.stopped or self._refused_by_qemu(log) or self.boots == BOOTS:
                     raise
+                (self.outdir / "console.log").write_text(before)
                 setup.say(f"note: boot {self.boots} ended before its first command, "
                           f"trying again ({str(error).splitlines()[0]})")
 
-    def _refused_by_qemu(self):
+    def _refused_by_qemu(self, log):
         """QEMU did not like its command line or its files: no use in trying again."""
-        return self.process.returncode == 1 and not self.console().strip()
-
-    def _keep_log(self, number):
-        with contextlib.suppress(OSError):
-            shutil.copyfile(self.outdir / "console.log",
-                            self.outdir / f"console-dead-boot-{number}.log")
+        return self.process.returncode == 1 and not log.strip()
 
     def _boot(self):
         self._clear_sockets()
-        (self.outdir / "console.log").write_bytes(b"")
         command = self.command()
         (self.outdir / "qemu.cmd").write_text(shlex.join(command) + "\n")
         # setpriv: if this process is killed, the kernel kills QEMU too. A session of its own:
@@ -429,11 +430,22 @@ class Guest:
         found = [path for name in self.modules for path in setup.kernel_module(name)]
         return list(dict.fromkeys(found))
 
+    def _bus_modules(self):
+        return setup.kernel_module("virtio_mmio") if self.bus == "mmio" else []
+
+    def _device(self, name):
+        """QEMU's name of a virtio device on the guest's bus."""
+        return f"virtio-{name}-" + ("pci" if self.bus == "pci" else "device")
+
+    def virtio_path(self):
+        """Where QEMU has the balloon's virtio device: behind its PCI device, if that has one."""
+        return BALLOON_QOM + ("/virtio-backend" if self.bus == "pci" else "")
+
     def _write_initramfs(self):
         files = {"init": setup.program("init")["init"], "bin/busybox": setup.busybox(),
                  "dev/.keep": "", "etc/profile": "PS1='guest# '\n"}
-        files |= {f"mod/{path.name}": path for path in self._stock_modules()}
-        if self.balloon is not None or self.load_module:
+        files |= {f"mod/{path.name}": path for path in self._stock_modules() + self._bus_modules()}
+        if self.balloon is not None or self.load_module or self.module:
             files["mod/virtio_balloon.ko"] = Path(self.module or setup.module())
         files |= {f"bin/{name}": Path(path) for name, path in self._programs().items()}
         setup.initramfs(files | self.files, self.outdir / "initrd.gz")
@@ -447,17 +459,20 @@ class Guest:
 
     def command(self):
         tty = f"vb.tty={self.tty}" if self.tty else ""
-        append = f"console=ttyS0 panic=-1 init_on_alloc=0 vb.ports={SHELLS} {tty} {self.append}"
+        bus = "".join(f"vb.insmod={path.stem}" for path in self._bus_modules())
+        append = ("console=ttyS0 panic=-1 init_on_alloc=0 "
+                  f"vb.ports={SHELLS} {bus} {tty} {self.append}")
         return [self.qemu, "-machine", self.machine, "-accel", self.accel, "-cpu", self.cpu,
                 "-smp", str(self.cpus), "-m", f"{self.mem_mib}M", "-nodefaults", "-no-user-config",
                 "-display", "none", "-monitor", "none", "-no-reboot",
                 "-kernel", str(setup.kernel().image), "-initrd", "initrd.gz",
-                "-append", " ".join(append.split()), "-serial", "file:console.log",
+                "-append", " ".join(append.split()), "-serial", "chardev:console",
+                "-chardev", "file,id=console,path=console.log,append=on",
                 *socket_args("qmp"), *self._serial_args(), *self._balloon_args(),
                 *self._drive_args(), *map(str, self.extra)]
 
     def _serial_args(self):
-        args = ["-device", "virtio-serial-pci"]
+        args = ["-device", self._device("serial")]
         for name in [f"sh{number}" for number in range(SHELLS)] + ["host"]:
             args += ["-chardev", f"socket,id={name},path={name}.sock,server=on,wait=off",
                      "-device", f"virtserialport,chardev={name},name=vb.{name}"]
@@ -467,7 +482,7 @@ class Guest:
         if self.balloon is None:
             return []
         args = []
-        device = f"virtio-balloon-pci,id={BALLOON_ID}," + self.balloon
+        device = self._device("balloon") + f",id={BALLOON_ID}," + self.balloon
         if "free-page-hint=on" in device and "iothread=" not in device:     # QEMU insists on one
             args = ["-object", "iothread,id=hinting"]
             device += ",iothread=hinting"
@@ -479,7 +494,7 @@ class Guest:
             path, options = drive if isinstance(drive, tuple) else (drive, "format=raw")
             path = str(Path(path).resolve()).replace(",", ",,")
             args += ["-drive", f"if=none,id=drive{number},file={path},{options}",
-                     "-device", f"virtio-blk-pci,drive=drive{number}"]
+                     "-device", self._device("blk") + f",drive=drive{number}"]
         return args
 
     # --- talking to it
@@ -532,6 +547,39 @@ class Guest:
             except StopIteration as end:
                 return end.value, "\n".join(found)
 
+    def sh_through_power_off(self, cmd, resume, timeout=60):
+        """(exit code, output) of a command in whose middle the guest hibernates to its disk.
+
+        QEMU ends then. A new one is started, whose guest runs `resume`, which does not return: the
+        old guest takes its place, and the command goes on.
+        """
+        found = []
+        with self.ports[0].lock:
+            self.ports[0].send(cmd.encode() + b"\0")
+            found += self._lines_until_power_off(time.monotonic() + timeout)
+        self._end_qemu()
+        self._boot_patiently()
+        self.ports[1].send(resume.encode() + b"\0")
+        deadline = time.monotonic() + timeout
+        while True:
+            text, record = self.ports[0].line(deadline, "waking from the disk")
+            if record is not None:
+                return self._exit_code(record, "waking from the disk"), "\n".join(found)
+            found.append(text)
+
+    def _lines_until_power_off(self, deadline):
+        found = []
+        try:
+            while True:
+                text, record = self.ports[0].line(deadline, "hibernating")
+                if record is not None:
+                    raise GuestError("the guest did not hibernate: " + " | ".join(found))
+                found.append(text)
+        except GuestDied:
+            if self.process.poll() != 0:
+                raise
+            return found
+
     def qmp(self, command, /, **arguments):
         return self.control(command, **arguments)
 
@@ -569,6 +617,20 @@ class Guest:
     def stats_interval(self, seconds):
         self.qmp("qom-set", path=BALLOON_QOM, property="guest-stats-polling-interval",
                  value=seconds)
+
+    def plug(self, **properties):
+        """Hot-plug the balloon device; an iothread "hinting" must be there for hinting."""
+        if properties.get("free-page-hint"):
+            properties["iothread"] = "hinting"
+        self.qmp("device_add", driver=self._device("balloon"), id=BALLOON_ID, **properties)
+
+    def unplug(self):
+        """Ask the guest to let go of the balloon device, and wait until it has."""
+        seen = len(self.events("DEVICE_DELETED"))
+        self.qmp("device_del", id=BALLOON_ID)
+        while self.wait_event("DEVICE_DELETED", UNPLUG_SECONDS, seen)["data"].get("device") \
+                != BALLOON_ID:
+            seen += 1
 
     def migrate_start(self, mib_per_second):
         """A live migration to nowhere. Its end leaves the guest stopped: `cont` resumes it."""

@@ -2,6 +2,7 @@
 /* The kernel's counters, the line to the host, the module and its target. */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/virtio_config.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #define DEVICES		"/sys/bus/virtio/devices"
 #define DRIVER		"/sys/bus/virtio/drivers/virtio_balloon"
 #define MODULE_DIR	"/sys/module/virtio_balloon"
+#define DEBUGFS		"/sys/kernel/debug/virtio_balloon"
 #define BALLOON_ID	5	/* VIRTIO_ID_BALLOON */
 
 /* Longer than the longest that a request may take: the end of a migration */
@@ -67,18 +69,22 @@ long long read_number(const char *path)
 }
 
 /* The number after @name at the start of a line, as in vmstat and meminfo */
-static long long number_in(const char *path, const char *name)
+static long long find_number(char *text, const char *name)
 {
-	static char text[65536];
 	size_t length = strlen(name);
 	char *line;
 
-	if (read_file(path, text, sizeof(text)) < 0)
-		return -1;
 	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
 		if (!strncmp(line, name, length) && strchr(" :", line[length]))
 			return atoll(line + length + 1);
 	return -1;
+}
+
+static long long number_in(const char *path, const char *name)
+{
+	static char text[65536];
+
+	return read_file(path, text, sizeof(text)) < 0 ? -1 : find_number(text, name);
 }
 
 long long vm_counter(const char *name)
@@ -256,6 +262,16 @@ bool device_bound(void)
 	return !access(path, F_OK);
 }
 
+/* The link to the driver is there before its probe is over */
+static bool device_ready(void)
+{
+	char path[96], status[32];
+
+	snprintf(path, sizeof(path), DEVICES "/%s/status", device_name());
+	return device_bound() && read_file(path, status, sizeof(status)) > 0 &&
+	       strtol(status, NULL, 16) & VIRTIO_CONFIG_S_DRIVER_OK;
+}
+
 bool device_bind(void)
 {
 	return write_file(DRIVER "/bind", device_name()) && device_bound();
@@ -294,6 +310,75 @@ bool module_unload(void)
 		return false;
 	}
 	return true;
+}
+
+const char *plug_missing(void)
+{
+	if (access(HOST_PORT, R_OK | W_OK))
+		return "no host to talk to (" HOST_PORT " is missing)";
+	if (!module_loaded() && access("/mod/virtio_balloon.ko", R_OK))
+		return "no module to load (/mod/virtio_balloon.ko is missing)";
+	return NULL;
+}
+
+/* Neither a device nor a driver, whatever a test before has left */
+bool no_device(void)
+{
+	if (device_name())
+		target_set(memory_bytes());
+	return module_unload() && (!device_name() || device_unplug());
+}
+
+bool device_plug(const char *properties)
+{
+	return host_number("plug %s", properties) != -1 &&
+	       WAIT_FOR(device_name() && device_ready(), 30);
+}
+
+bool device_unplug(void)
+{
+	return host_number("unplug") != -1 && !device_name();
+}
+
+/* What the guest's own part of an unplugging is, also where QEMU refuses one */
+bool pci_remove(void)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), DEVICES "/%s/../remove", device_name());
+	return write_file(path, "1") && !device_name();
+}
+
+bool pci_rescan(void)
+{
+	return write_file("/sys/bus/pci/rescan", "1") &&
+	       WAIT_FOR(device_name() && device_ready(), 30);
+}
+
+/* Buffers that the device has used of a queue, by its own number for it */
+long long queue_used(int number)
+{
+	char answer[128], name[8];
+
+	snprintf(name, sizeof(name), "q%d", number);
+	if (!host_request(answer, sizeof(answer), "queues"))
+		return -1;
+	return host_field(answer, name);
+}
+
+ssize_t debugfs_read(const char *file, char *text, size_t size)
+{
+	char path[96];
+
+	snprintf(path, sizeof(path), DEBUGFS "/%s/%s", device_name(), file);
+	return read_file(path, text, size);
+}
+
+long long debugfs_number(const char *file, const char *name)
+{
+	char text[4096];
+
+	return debugfs_read(file, text, sizeof(text)) < 0 ? -1 : find_number(text, name);
 }
 
 static bool ends_with(const char *text, const char *ending)
@@ -385,4 +470,37 @@ void start_over(void)
 	probes_clear();
 	target_set(memory_bytes());
 	module_unload();
+}
+
+/*
+ * After a first use of all that is tested, so that what stays allocated from
+ * then on is not counted.
+ */
+struct baseline baseline_take(void)
+{
+	struct baseline now_is;
+
+	caches_drop();
+	now_is.free = free_bytes();
+	now_is.total = meminfo_bytes("MemTotal");
+	return now_is;
+}
+
+bool baseline_back(const struct baseline *before, long long slack)
+{
+	caches_drop();
+	if (!balloon_pages() && meminfo_bytes("MemTotal") == before->total &&
+	    WAIT_FOR(free_bytes() >= before->free - slack, 10))
+		return true;
+	printf("# balloon %lld pages, free %lld of %lld KiB, MemTotal %lld of %lld KiB\n",
+	       balloon_pages(), free_bytes() / 1024, before->free / 1024,
+	       meminfo_bytes("MemTotal") / 1024, before->total / 1024);
+	return false;
+}
+
+int rounds(int normal)
+{
+	const char *wanted = getenv("ROUNDS");
+
+	return wanted ? atoi(wanted) : normal;
 }

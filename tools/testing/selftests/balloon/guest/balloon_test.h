@@ -61,6 +61,19 @@ bool device_unbind(void);
 bool module_load(const char *parameters);
 bool module_unload(void);
 bool module_loaded(void);
+
+/* A device that is plugged for a test; @properties: "NAME=on NAME=off ..." */
+const char *plug_missing(void);
+bool no_device(void);
+bool device_plug(const char *properties);
+bool device_unplug(void);
+bool pci_remove(void);
+bool pci_rescan(void);
+long long queue_used(int number);
+
+/* The driver's own files for a look inside, by the name before the colon */
+long long debugfs_number(const char *file, const char *name);
+ssize_t debugfs_read(const char *file, char *text, size_t size);
 const char *module_symbol(const char *part, const char *ending);
 
 /* Targets are what is left to the guest; a balloon is counted in pages */
@@ -73,6 +86,18 @@ bool target_reach(long long target);
 bool start_at(long long target, const char *parameters);
 void start_over(void);
 
+/* What the guest has without a balloon: nothing of it may be lost */
+struct baseline {
+	long long free;
+	long long total;
+};
+
+struct baseline baseline_take(void);
+bool baseline_back(const struct baseline *before, long long slack);
+
+/* How often a test repeats itself; ROUNDS in the environment overrides it */
+int rounds(int normal);
+
 /* Memory with a content that can be checked */
 struct buffer {
 	unsigned long long *words;
@@ -83,6 +108,7 @@ struct buffer {
 bool buffer_map(struct buffer *buffer, long long bytes);
 void buffer_fill(struct buffer *buffer, unsigned long long seed);
 bool buffer_intact(const struct buffer *buffer);
+bool buffer_is_zero(const struct buffer *buffer);
 void buffer_unmap(struct buffer *buffer);
 
 /* A process that fills memory, and says so; the first to be killed if any is */
@@ -94,15 +120,18 @@ struct hog {
 };
 
 bool hog_start(struct hog *hog, long long bytes, bool locked);
+bool churn_start(struct hog *hog, long long bytes);
 int hog_wait(struct hog *hog, int seconds);
 bool hog_alive(struct hog *hog);
 void hog_end(struct hog *hog);
 
-/* Kprobe events; the trace buffer holds what hit since probes_start() */
+/* Events; the trace buffer holds what hit since probes_start() or trace_start() */
 bool probe_add(const char *name, const char *format, ...)
 	__printf(2, 3);
 bool probes_start(pid_t only);
 void probes_stop(void);
+bool trace_start(const char *system);
+void trace_stop(const char *system);
 long probe_hits(const char *name);
 long long probe_sum(const char *name, const char *field);
 void probes_clear(void);

@@ -6,7 +6,8 @@
  * virtio-serial ports vb.sh0, vb.sh1, ..., and a person a shell on the
  * terminal that "vb.tty=" on the kernel command line names. Modules are loaded
  * by the host through a shell, not here: what dies before the first shell
- * answers can then only be the kernel or the emulator, never the driver.
+ * answers can then only be the kernel or the emulator, never the driver.  The
+ * exception is the one that the ports themselves need, named by "vb.insmod=".
  *
  * A command arrives on a port as bytes up to a NUL. It is run by /bin/sh, what
  * it prints goes to the port, and a record separator (0x1e) with "RC=<n>" and
@@ -27,6 +28,7 @@
 #include <sys/pidfd.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,6 +97,21 @@ static void install_busybox(void)
 		_exit(127);
 	}
 	waitpid(pid, NULL, 0);
+}
+
+static void load_module(const char *name)
+{
+	char path[PATH_MAX];
+	int fd;
+
+	if (!name)
+		return;
+	snprintf(path, sizeof(path), "/mod/%s.ko", name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || syscall(SYS_finit_module, fd, "", 0))
+		perror(path);
+	if (fd >= 0)
+		close(fd);
 }
 
 /* There is no udev: name the ports ourselves. */
@@ -293,6 +310,7 @@ int main(void)
 	setenv("HOME", "/root", 1);
 	setenv("ENV", "/etc/profile", 1);
 	install_busybox();
+	load_module(option("vb.insmod="));
 
 	text = option("vb.ports=");
 	ports = text ? atoi(text) : 0;

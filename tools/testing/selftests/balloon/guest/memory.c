@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Memory with a content that can be checked, and processes that hog it. */
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@ bool buffer_map(struct buffer *buffer, long long bytes)
 			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (buffer->words != MAP_FAILED)
 		return true;
+	printf("# no mapping of %lld bytes: %s\n", bytes, strerror(errno));
 	buffer->words = NULL;
 	return false;
 }
@@ -63,6 +65,19 @@ bool buffer_intact(const struct buffer *buffer)
 	return true;
 }
 
+bool buffer_is_zero(const struct buffer *buffer)
+{
+	size_t i;
+
+	for (i = 0; i < buffer->bytes / sizeof(*buffer->words); i++) {
+		if (!buffer->words[i])
+			continue;
+		printf("# word %zu of a new buffer is %#llx\n", i, buffer->words[i]);
+		return false;
+	}
+	return true;
+}
+
 void buffer_unmap(struct buffer *buffer)
 {
 	if (buffer->words)
@@ -89,21 +104,67 @@ static void __noreturn hog_run(int say, long long bytes, bool locked)
 		pause();
 }
 
-bool hog_start(struct hog *hog, long long bytes, bool locked)
+/* Returns 0 in the child, whose end of the pipe is @say */
+static pid_t hog_fork(struct hog *hog, int *say)
 {
 	int ends[2];
 
 	if (pipe(ends))
-		return false;
+		return -1;
 	fflush(stdout);
 	hog->pid = fork();
 	if (!hog->pid) {
 		close(ends[0]);
-		hog_run(ends[1], bytes, locked);
+		*say = ends[1];
+		return 0;
 	}
 	close(ends[1]);
 	hog->said = ends[0];
-	return hog->pid > 0;
+	return hog->pid;
+}
+
+bool hog_start(struct hog *hog, long long bytes, bool locked)
+{
+	int say;
+	pid_t pid = hog_fork(hog, &say);
+
+	if (!pid)
+		hog_run(say, bytes, locked);
+	return pid > 0;
+}
+
+/*
+ * Memory comes and goes; new memory must be zero, and what is written must stay
+ * for a while.  The child lives as long as that is so.
+ */
+static void __noreturn churn_run(long long bytes)
+{
+	unsigned long long seed = getpid();
+	struct buffer buffer;
+	bool good;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	do {
+		good = buffer_map(&buffer, bytes) && buffer_is_zero(&buffer);
+		if (!good)
+			break;
+		buffer_fill(&buffer, seed++);
+		usleep(10000);
+		good = buffer_intact(&buffer);
+		buffer_unmap(&buffer);
+	} while (good);
+	fflush(stdout);
+	_exit(1);
+}
+
+bool churn_start(struct hog *hog, long long bytes)
+{
+	int say;
+	pid_t pid = hog_fork(hog, &say);
+
+	if (!pid)
+		churn_run(bytes);
+	return pid > 0;
 }
 
 /* The pipe closes without a word if the hog is killed */

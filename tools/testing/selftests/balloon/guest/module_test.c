@@ -12,8 +12,7 @@
 
 FIXTURE(cycle)
 {
-	long long free;
-	long long total;
+	struct baseline before;
 };
 
 FIXTURE_SETUP(cycle)
@@ -22,13 +21,10 @@ FIXTURE_SETUP(cycle)
 
 	if (missing)
 		SKIP(return, "%s", missing);
-	/* Once, so that what stays allocated after a first time is not counted */
 	ASSERT_TRUE(start_at(900 * MIB, ""));
 	ASSERT_TRUE(module_unload());
 	ASSERT_TRUE(target_set(memory_bytes()));
-	caches_drop();
-	self->free = free_bytes();
-	self->total = meminfo_bytes("MemTotal");
+	self->before = baseline_take();
 }
 
 FIXTURE_TEARDOWN(cycle)
@@ -36,18 +32,9 @@ FIXTURE_TEARDOWN(cycle)
 	start_over();
 }
 
-static bool all_back(long long free, long long total)
+static bool all_back(const struct baseline *before)
 {
-	caches_drop();
-	if (!balloon_pages() && meminfo_bytes("MemTotal") == total &&
-	    WAIT_FOR(free_bytes() >= free - SLACK, 10) &&
-	    host_number("actual") == memory_bytes())
-		return true;
-	printf("# balloon %lld pages, actual %lld MiB\n", balloon_pages(),
-	       host_number("actual") / MIB);
-	printf("# free %lld of %lld KiB, MemTotal %lld of %lld KiB\n", free_bytes() / 1024,
-	       free / 1024, meminfo_bytes("MemTotal") / 1024, total / 1024);
-	return false;
+	return baseline_back(before, SLACK) && host_number("actual") == memory_bytes();
 }
 
 TEST_F_TIMEOUT(cycle, empty, 150)
@@ -60,7 +47,7 @@ TEST_F_TIMEOUT(cycle, empty, 150)
 		ASSERT_TRUE(module_unload());
 		ASSERT_FALSE(module_loaded());
 	}
-	EXPECT_TRUE(all_back(self->free, self->total));
+	EXPECT_TRUE(all_back(&self->before));
 }
 
 TEST_F_TIMEOUT(cycle, inflated, 150)
@@ -72,7 +59,7 @@ TEST_F_TIMEOUT(cycle, inflated, 150)
 		ASSERT_TRUE(module_unload());
 		ASSERT_EQ(0, balloon_pages());
 	}
-	EXPECT_TRUE(all_back(self->free, self->total));
+	EXPECT_TRUE(all_back(&self->before));
 }
 
 /* Each round is caught a little later on its way */
@@ -87,7 +74,7 @@ TEST_F_TIMEOUT(cycle, while_inflating, 150)
 		ASSERT_TRUE(module_unload());
 		ASSERT_EQ(0, balloon_pages());
 	}
-	EXPECT_TRUE(all_back(self->free, self->total));
+	EXPECT_TRUE(all_back(&self->before));
 }
 
 TEST_F_TIMEOUT(cycle, unbind_and_bind, 150)
@@ -104,7 +91,7 @@ TEST_F_TIMEOUT(cycle, unbind_and_bind, 150)
 		ASSERT_TRUE(WAIT_FOR(target_settled(400 * MIB), SETTLE_SECONDS));
 	}
 	ASSERT_TRUE(device_unbind());
-	EXPECT_TRUE(all_back(self->free, self->total));
+	EXPECT_TRUE(all_back(&self->before));
 	ASSERT_TRUE(device_bind());
 }
 
@@ -121,7 +108,7 @@ TEST_F_TIMEOUT(cycle, unbind_while_inflating, 150)
 		ASSERT_TRUE(device_bind());
 	}
 	ASSERT_TRUE(device_unbind());
-	EXPECT_TRUE(all_back(self->free, self->total));
+	EXPECT_TRUE(all_back(&self->before));
 	ASSERT_TRUE(device_bind());
 }
 

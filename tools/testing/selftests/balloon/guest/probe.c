@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Kprobe events: which functions ran, and with what. */
+/* Kprobe events and tracepoints: what ran, and with what. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -54,6 +54,25 @@ static bool tracing_write(const char *file, const char *text)
 	return written;
 }
 
+static bool trace_enable(const char *system, const char *value)
+{
+	char file[64];
+
+	snprintf(file, sizeof(file), "events/%s/enable", system);
+	return tracing_write(file, value);
+}
+
+/* Records the tracepoints of a system from here on */
+bool trace_start(const char *system)
+{
+	return tracing_write("trace", "") && trace_enable(system, "1");
+}
+
+void trace_stop(const char *system)
+{
+	trace_enable(system, "0");
+}
+
 /* Records what hits from here on; of one process only, unless @only is 0 */
 bool probes_start(pid_t only)
 {
@@ -78,11 +97,14 @@ void probes_clear(void)
 	write_file(TRACING "/trace", "");
 }
 
-/* "  task-pid [cpu] flags time: event: (where) field=value ..." */
+/*
+ * "  task-pid [cpu] flags time: event: field=value ...", with "(where)" first if
+ * it is a kprobe event.
+ */
 static bool parse_event(char *line, char **name, char **fields)
 {
 	char *time = strstr(line, ": ");
-	char *end = time ? strstr(time + 2, ": (") : NULL;
+	char *end = time ? strstr(time + 2, ": ") : NULL;
 
 	if (line[0] == '#' || !end)
 		return false;
