@@ -41,7 +41,7 @@
  * Locks, outermost first:
  *
  *   publish_lock          one writer of "actual"
- *   migration.lock        one page migrates at a time
+ *   migration.lock        moves of ballooned pages, and who waits for one
  *   report.lock           one report at a time
  *   oom_mutex             the OOM batch; never held across an allocation
  *   balloon_queue.lock    one per virtqueue, irq-safe: every add, get and
@@ -105,6 +105,8 @@
 #define RING_MIN		4U
 /* A batch slower than this halves the next: device and guest stay responsive. */
 #define BATCH_SLOW_MS		20
+/* Moves under way for page migration, where an eighth of the ring is as much. */
+#define MOVES_MAX		16U
 /* balloon_page_list_*() run with interrupts off: no more pages at a call. */
 #define LIST_CALL_PAGES		512UL
 
@@ -264,6 +266,7 @@ struct balloon_request {
 /**
  * struct balloon_batch - requests that are submitted and waited for together
  * @late: the owner gave up waiting; under the queue's lock
+ * @moving: part of a move; never changes
  * @inflating: which way the pages go; by the owner
  * @requests: preallocated: none of this may allocate under pressure
  * @nr_requests: length of @requests; never changes
@@ -275,6 +278,7 @@ struct balloon_request {
  */
 struct balloon_batch {
 	bool late;
+	bool moving;
 	bool inflating;
 	struct balloon_request *requests;
 	unsigned int nr_requests;
@@ -397,19 +401,33 @@ struct balloon_report {
 };
 
 /**
- * struct balloon_migration - moving a ballooned page elsewhere
- * @lock: one page at a time: protects the rest
+ * struct balloon_move - one page on its way to another place
  * @inflate: announces the new page
  * @deflate: recalls the old one
- * @to: a new page whose announcement is late
- * @from: an old page whose recall is late
+ * @to: the new page, while it is not on the balloon list
+ * @from: the old page, while the device may think that it has it
  */
-struct balloon_migration {
-	struct mutex lock; /* see above */
+struct balloon_move {
 	struct balloon_batch inflate;
 	struct balloon_batch deflate;
 	struct page *to;
 	struct page *from;
+};
+
+/**
+ * struct balloon_migration - moving ballooned pages elsewhere
+ * @lock: protects the rest
+ * @work: finishes moves that nobody waits for
+ * @moves: used in turn
+ * @nr_moves: how many there are; never changes
+ * @next: the one to use next, the oldest under way
+ */
+struct balloon_migration {
+	struct mutex lock; /* see above */
+	struct work_struct work;
+	struct balloon_move moves[MOVES_MAX];
+	unsigned int nr_moves;
+	unsigned int next;
 };
 
 /**
@@ -937,7 +955,6 @@ static void batch_recover(struct virtio_balloon *vb, struct balloon_batch *b)
 		mod_delayed_work(vb->size_wq, &vb->size_work, 0);
 		return;
 	}
-	/* The OOM batch, or migration's. */
 	queue_work(vb->publish_wq, &vb->publish_work);
 }
 
@@ -956,6 +973,8 @@ static void request_answered(struct balloon_queue *q, void *token)
 	if (b->late)
 		batch_recover(q->vb, b);
 	b->late = false;
+	if (b->moving)
+		queue_work(q->vb->publish_wq, &q->vb->migration.work);
 	wake_up(&q->wait);
 }
 
@@ -1607,69 +1626,97 @@ static unsigned long balloon_shrink_scan(struct shrinker *shrinker,
 
 /* --- Migration ----------------------------------------------------------- */
 
-/* The new page joins the balloon although the move was given up: it is told. */
-static void migration_adopt(struct virtio_balloon *vb, struct page *page)
+/*
+ * The new page joins the list.  It has been counted as ballooned, and isolated,
+ * since the old one went.
+ */
+static void move_join(struct virtio_balloon *vb, struct balloon_move *move,
+		      bool locked)
 {
-	LIST_HEAD(pages);
+	unsigned long flags;
 
-	/* The core may still hold the lock that it had on the new page. */
-	lock_page(page);
-	unlock_page(page);
-	list_add(&page->lru, &pages);
-	account_managed(vb, &pages, -1);
-	balloon_put(vb, &pages, 1);
+	/* The core may not have let go of it yet. */
+	if (!locked)
+		lock_page(move->to);
+	spin_lock_irqsave(&vb->info.pages_lock, flags);
+	balloon_page_insert(&vb->info, move->to);
+	vb->info.isolated_pages--;
+	spin_unlock_irqrestore(&vb->info.pages_lock, flags);
+	if (!locked)
+		unlock_page(move->to);
+	move->to = NULL;
 }
 
 /* A request that the device never saw, as it is gone, was not answered. */
-static bool migration_recalled(struct balloon_migration *m)
+static bool batch_seen(const struct balloon_batch *b)
 {
-	return READ_ONCE(m->deflate.requests[0].state) == REQUEST_ANSWERED;
+	return READ_ONCE(b->requests[0].state) == REQUEST_ANSWERED;
 }
 
 /*
- * What a late answer left over.  Counts were right all the time: the new page
- * was not in the balloon yet, the old one no longer.
+ * Moves on what has been answered.  @locked: the caller holds the page lock of
+ * the new page.  Returns whether the move is over.
  */
-static void migration_settle(struct virtio_balloon *vb)
+static bool move_settle(struct virtio_balloon *vb, struct balloon_move *move,
+			bool locked)
 {
-	struct balloon_migration *m = &vb->migration;
-
-	lockdep_assert_held(&m->lock);
-	if (m->to && batch_answered(&m->inflate)) {
-		migration_adopt(vb, m->to);
-		m->to = NULL;
+	lockdep_assert_held(&vb->migration.lock);
+	if (move->to && batch_seen(&move->inflate))
+		move_join(vb, move, locked);
+	if (move->from && batch_seen(&move->deflate)) {
+		put_page(move->from);
+		move->from = NULL;
 	}
-	if (m->from && migration_recalled(m)) {
-		put_page(m->from);
-		m->from = NULL;
-	}
+	return !move->to && !move->from;
 }
 
-static void migration_try_settle(struct virtio_balloon *vb)
+/* Returns whether moves are still under way. */
+static bool migration_settle(struct virtio_balloon *vb)
 {
-	if (!mutex_trylock(&vb->migration.lock))
-		return;
-	migration_settle(vb);
-	mutex_unlock(&vb->migration.lock);
+	struct balloon_migration *m = &vb->migration;
+	bool over = true;
+	unsigned int i;
+
+	mutex_lock(&m->lock);
+	for (i = 0; i < m->nr_moves; i++)
+		over &= move_settle(vb, &m->moves[i], false);
+	mutex_unlock(&m->lock);
+	return !over;
+}
+
+static void migration_work_fn(struct work_struct *work)
+{
+	migration_settle(container_of(work, struct virtio_balloon,
+				      migration.work));
 }
 
 #ifdef CONFIG_BALLOON_COMPACTION
 /* The page is named by pointer: its lru is on the core's list. */
-static int migration_tell(struct virtio_balloon *vb, struct balloon_batch *b,
-			  struct page *page)
+static int move_tell(struct virtio_balloon *vb, struct balloon_batch *b,
+		     struct page *page)
 {
 	int err;
 
-	b->used = 0;
 	request_add_pfns(vb, batch_request(b, WIRE_PER_PAGE), page);
-	err = batch_run(vb, b, MIGRATE_TIMEOUT);
+	err = batch_submit(batch_queue(vb, b), b);
+	/* Its request stays, but batch_settle() has no business with it. */
 	b->used = 0;
 	return err;
 }
 
-static void migration_count(struct virtio_balloon *vb, struct page *to,
-			    struct page *from)
+static int move_wait(struct virtio_balloon *vb, struct balloon_batch *b)
 {
+	struct balloon_queue *q = batch_queue(vb, b);
+	int err = queue_wait(q, batch_answered, b, MIGRATE_TIMEOUT);
+
+	return err == -ETIMEDOUT ? batch_give_up(q, b, MIGRATE_TIMEOUT) : err;
+}
+
+static void move_count(struct virtio_balloon *vb, struct page *to,
+		       struct page *from)
+{
+	balloon_count(vb, COUNT_MIGRATED, 1);
+	count_vm_event(BALLOON_MIGRATE);
 	if (balloon_has(vb, VIRTIO_BALLOON_F_DEFLATE_ON_OOM) ||
 	    page_zone(to) == page_zone(from))
 		return;
@@ -1677,49 +1724,68 @@ static void migration_count(struct virtio_balloon *vb, struct page *to,
 	adjust_managed_page_count(to, -1);
 }
 
-static void migration_swap(struct virtio_balloon *vb, struct page *to,
-			   struct page *from)
+/*
+ * From the moment that the new page is announced the move succeeds: told that it
+ * had not, the core would come back with the same page.  How late the answers
+ * are only decides when the old page is free.
+ */
+static int move_begin(struct virtio_balloon *vb, struct balloon_move *move,
+		      struct page *to, struct page *from)
 {
-	unsigned long flags;
+	int err;
 
-	migration_count(vb, to, from);
-	spin_lock_irqsave(&vb->info.pages_lock, flags);
-	balloon_page_insert(&vb->info, to);
-	vb->info.isolated_pages--;
-	__count_vm_event(BALLOON_MIGRATE);
-	spin_unlock_irqrestore(&vb->info.pages_lock, flags);
+	get_page(to);
+	err = move_tell(vb, &move->inflate, to);
+	if (err) {
+		put_page(to);
+		return err;
+	}
+	move->to = to;
+	move->from = from;
 	balloon_page_finalize(from);
+	move_count(vb, to, from);
+	/* Where the device has gone, the page waits for the reset. */
+	move_tell(vb, &move->deflate, from);
+	return 0;
 }
 
 /*
- * From the moment that the new page is announced there is no -EAGAIN: the core
- * would come back with the same page.
+ * The oldest move's place, or NULL.  Callers who may wait do, but only one of
+ * them for a device that does not answer.
  */
-static int migration_move(struct virtio_balloon *vb, struct page *to,
-			  struct page *from)
+static struct balloon_move *move_get(struct virtio_balloon *vb, bool wait)
 {
 	struct balloon_migration *m = &vb->migration;
-	int err;
+	struct balloon_move *move = &m->moves[m->next];
 
 	lockdep_assert_held(&m->lock);
-	migration_settle(vb);
-	if (m->to || m->from || READ_ONCE(vb->stopping) ||
-	    !chunk_fits_wire(to, 0))
-		return -EBUSY;
-	get_page(to);
-	err = migration_tell(vb, &m->inflate, to);
-	if (err == -ETIMEDOUT || !batch_answered(&m->inflate)) {
-		m->to = to;
-		return -EBUSY;
+	if (!move_settle(vb, move, false)) {
+		if (!wait || READ_ONCE(move->inflate.late) ||
+		    READ_ONCE(move->deflate.late) ||
+		    move_wait(vb, &move->inflate) ||
+		    move_wait(vb, &move->deflate) ||
+		    !move_settle(vb, move, false))
+			return NULL;
 	}
-	if (err) {
-		put_page(to);
+	m->next = (m->next + 1) % m->nr_moves;
+	return move;
+}
+
+static int migration_move(struct virtio_balloon *vb, struct page *to,
+			  struct page *from, bool wait)
+{
+	struct balloon_move *move;
+
+	if (READ_ONCE(vb->stopping) || !chunk_fits_wire(to, 0))
 		return -EBUSY;
-	}
-	migration_swap(vb, to, from);
-	migration_tell(vb, &m->deflate, from);
-	m->from = from;
-	migration_settle(vb);
+	move = move_get(vb, wait);
+	if (!move)
+		return -EAGAIN;
+	if (move_begin(vb, move, to, from))
+		return -EBUSY;
+	if (wait && !move_wait(vb, &move->inflate) &&
+	    !move_wait(vb, &move->deflate))
+		move_settle(vb, move, true);
 	return MIGRATEPAGE_SUCCESS;
 }
 
@@ -1730,33 +1796,33 @@ static int migration_move(struct virtio_balloon *vb, struct page *to,
  * @from: the old page, locked and isolated from the list
  * @mode: how patient the caller is
  *
- * The new page is announced before the old one is recalled, so that the balloon
- * never holds less than it says.
+ * The new page is announced before the old one is recalled.  A move is not
+ * refused if it can be helped: where none succeeds, direct compaction comes back
+ * to the same pages without end.  So asynchronous callers, who must not wait for
+ * the host, go on with the move under way: the old page is free once the device
+ * has answered.
  *
- * Context: process context, both pages locked.  Waits for the device, except
- * for asynchronous callers, who are told at once that it would take long.
- * Allocates nothing.
- * Return: MIGRATEPAGE_SUCCESS, -EAGAIN before anything has been told, -EBUSY.
+ * Context: process context, both pages locked.  Waits for the device, except for
+ * asynchronous callers.  Allocates nothing.
+ * Return: MIGRATEPAGE_SUCCESS, -EAGAIN while others are moving, -EBUSY; always
+ * before anything has been told.
  */
 static int balloon_migrate(struct balloon_dev_info *info, struct page *to,
 			   struct page *from, enum migrate_mode mode)
 {
 	struct virtio_balloon *vb = container_of(info, struct virtio_balloon,
 						 info);
+	struct balloon_migration *m = &vb->migration;
 	int ret;
 
-	if (mode == MIGRATE_ASYNC)
-		return -EBUSY;
 	if (mode == MIGRATE_SYNC)
-		mutex_lock(&vb->migration.lock);
-	else if (!mutex_trylock(&vb->migration.lock))
+		mutex_lock(&m->lock);
+	else if (!mutex_trylock(&m->lock))
 		return -EAGAIN;
-	ret = migration_move(vb, to, from);
-	mutex_unlock(&vb->migration.lock);
-	/* A late answer may have come while the lock was held. */
-	if (READ_ONCE(vb->migration.to) || READ_ONCE(vb->migration.from))
-		queue_work(vb->publish_wq, &vb->publish_work);
-	balloon_count(vb, ret ? COUNT_MIGRATE_DECLINED : COUNT_MIGRATED, 1);
+	ret = migration_move(vb, to, from, mode != MIGRATE_ASYNC);
+	mutex_unlock(&m->lock);
+	if (ret)
+		balloon_count(vb, COUNT_MIGRATE_DECLINED, 1);
 	return ret;
 }
 
@@ -1770,20 +1836,52 @@ static void migration_register(struct virtio_balloon *vb)
 }
 #endif
 
-/* After the reset.  The new page was never counted; the old one no longer is. */
+static void migration_free(struct virtio_balloon *vb)
+{
+	struct balloon_migration *m = &vb->migration;
+	unsigned int i;
+
+	for (i = 0; i < MOVES_MAX; i++) {
+		batch_free(&m->moves[i].inflate);
+		batch_free(&m->moves[i].deflate);
+	}
+}
+
+static int migration_alloc(struct virtio_balloon *vb, unsigned int nr_moves)
+{
+	struct balloon_migration *m = &vb->migration;
+	int err = 0;
+
+	for (; !err && m->nr_moves < nr_moves; m->nr_moves++) {
+		struct balloon_move *move = &m->moves[m->nr_moves];
+
+		err = batch_alloc(&move->inflate, 1, WIRE_PER_PAGE) ?:
+		      batch_alloc(&move->deflate, 1, WIRE_PER_PAGE);
+		move->inflate.inflating = true;
+		move->inflate.moving = true;
+		move->deflate.moving = true;
+	}
+	return err;
+}
+
+/* After the reset: the new pages are on the list, the old ones free. */
 static void migration_abandon(struct virtio_balloon *vb)
 {
 	struct balloon_migration *m = &vb->migration;
+	unsigned int i;
 
 	mutex_lock(&m->lock);
-	if (m->to)
-		put_page(m->to);
-	if (m->from)
-		put_page(m->from);
-	m->to = NULL;
-	m->from = NULL;
-	batch_abandon(vb, &m->inflate);
-	batch_abandon(vb, &m->deflate);
+	for (i = 0; i < m->nr_moves; i++) {
+		struct balloon_move *move = &m->moves[i];
+
+		if (move->to)
+			move_join(vb, move, false);
+		if (move->from)
+			put_page(move->from);
+		move->from = NULL;
+		batch_abandon(vb, &move->inflate);
+		batch_abandon(vb, &move->deflate);
+	}
 	mutex_unlock(&m->lock);
 }
 
@@ -1841,7 +1939,6 @@ static void publish_work_fn(struct work_struct *work)
 		batch_settle(vb, &vb->oom_batch);
 		mutex_unlock(&vb->oom_mutex);
 	}
-	migration_try_settle(vb);
 	publish_actual(vb);
 	pressure_say(vb);
 	for (id = 0; id < QUEUE_NR; id++)
@@ -3172,7 +3269,7 @@ static void queues_delete(struct virtio_balloon *vb)
 	}
 }
 
-/* A deflate ring's slots: one is migration's, a quarter at least is OOM's. */
+/* A quarter of the deflate ring at least is OOM's and migration's. */
 static unsigned int deflate_slots(unsigned int size, unsigned int wanted)
 {
 	return min(wanted, size - max(size / 4, 2U));
@@ -3189,34 +3286,30 @@ static int batches_alloc(struct virtio_balloon *vb)
 			    REQUEST_WIRE_BLOCK : REQUEST_WIRE_MIN;
 	unsigned int inflate = virtqueue_get_vring_size(vb->queue[QUEUE_INFLATE].vq);
 	unsigned int deflate = virtqueue_get_vring_size(vb->queue[QUEUE_DEFLATE].vq);
-	unsigned int slots, oom;
-	int err;
+	unsigned int moves, slots, oom;
 
 	if (inflate < RING_MIN || deflate < RING_MIN) {
 		dev_err(&vb->vdev->dev, "queues of %u and %u entries are too small\n",
 			inflate, deflate);
 		return -ENOSPC;
 	}
+	moves = clamp(min(inflate, deflate) / 8, 1U, MOVES_MAX);
 	slots = min(deflate_slots(deflate, BATCH_WIRE_MAX / wire),
-		    (inflate - 1) / 2);
-	oom = min(deflate - slots - 1,
+		    (inflate - moves) / 2);
+	oom = min(deflate - slots - moves,
 		  (unsigned int)OOM_STEP_MAX_BYTES >> VIRTIO_BALLOON_PFN_SHIFT >> ilog2(wire));
 	vb->batch_max = wire_to_pages(slots * wire);
 	vb->batch_pages = vb->batch_max;
-	err = batch_alloc(&vb->batch, 2 * slots, wire) ?:
-	      batch_alloc(&vb->oom_batch, oom, wire) ?:
-	      batch_alloc(&vb->migration.inflate, 1, WIRE_PER_PAGE) ?:
-	      batch_alloc(&vb->migration.deflate, 1, WIRE_PER_PAGE);
-	vb->migration.inflate.inflating = true;
-	return err;
+	return batch_alloc(&vb->batch, 2 * slots, wire) ?:
+	       batch_alloc(&vb->oom_batch, oom, wire) ?:
+	       migration_alloc(vb, moves);
 }
 
 static void batches_free(struct virtio_balloon *vb)
 {
 	batch_free(&vb->batch);
 	batch_free(&vb->oom_batch);
-	batch_free(&vb->migration.inflate);
-	batch_free(&vb->migration.deflate);
+	migration_free(vb);
 }
 
 static void workqueues_free(struct virtio_balloon *vb)
@@ -3265,6 +3358,7 @@ static struct virtio_balloon *balloon_create(struct virtio_device *vdev)
 	INIT_DELAYED_WORK(&vb->size_work, size_work_fn);
 	INIT_WORK(&vb->publish_work, publish_work_fn);
 	INIT_WORK(&vb->stats.work, stats_work_fn);
+	INIT_WORK(&vb->migration.work, migration_work_fn);
 	mutex_init(&vb->publish_lock);
 	mutex_init(&vb->report.lock);
 	mutex_init(&vb->migration.lock);
@@ -3402,6 +3496,7 @@ static void balloon_stop(struct virtio_balloon *vb)
 	disable_work_sync(&vb->publish_work);
 	disable_work_sync(&vb->stats.work);
 	disable_work_sync(&vb->hint.work);
+	disable_work_sync(&vb->migration.work);
 	__pm_relax(vb->wakeup);
 }
 
@@ -3414,6 +3509,8 @@ static void balloon_empty(struct virtio_balloon *vb)
 	int err = 0;
 
 	batch_settle(vb, &vb->batch);
+	while (migration_settle(vb) && !queue_gone(q) && time_before(jiffies, end))
+		schedule_timeout_uninterruptible(ISOLATED_DELAY);
 	while (!vb->batch.used && atomic_long_read(&vb->ballooned) &&
 	       time_before(jiffies, end)) {
 		err = deflate(vb, &vb->batch, vb->batch_max, REMOVE_TIMEOUT,
@@ -3544,9 +3641,10 @@ static int balloon_freeze(struct virtio_device *vdev)
 static bool queues_shrunk(struct virtio_balloon *vb)
 {
 	return virtqueue_get_vring_size(vb->queue[QUEUE_INFLATE].vq) <
-	       vb->batch.nr_requests + 1 ||
+	       vb->batch.nr_requests + vb->migration.nr_moves ||
 	       virtqueue_get_vring_size(vb->queue[QUEUE_DEFLATE].vq) <
-	       vb->batch.nr_requests / 2 + vb->oom_batch.nr_requests + 1;
+	       vb->batch.nr_requests / 2 + vb->oom_batch.nr_requests +
+	       vb->migration.nr_moves;
 }
 
 static void balloon_forget(struct virtio_balloon *vb)
@@ -3583,6 +3681,7 @@ static int balloon_restore(struct virtio_device *vdev)
 	enable_work(&vb->publish_work);
 	enable_work(&vb->stats.work);
 	enable_work(&vb->hint.work);
+	enable_work(&vb->migration.work);
 	balloon_start(vb);
 	return 0;
 }
