@@ -285,9 +285,10 @@ def save(cases):
     (OUT / "page-cache.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
-def draw():
+def draw(read_seconds):
     done = subprocess.run(["gnuplot", "-c", setup.HERE / "page_cache.gp", OUT / "case-0.csv",
-                           OUT / "case-1.csv", OUT / "page-cache.png", str(MEM), str(TARGET)],
+                           OUT / "case-1.csv", OUT / "page-cache.png", str(MEM), str(TARGET),
+                           str(read_seconds)],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise vm.GuestError(f"gnuplot could not draw the picture:\n{done.stdout}")
@@ -311,10 +312,10 @@ def main():
     cases = [measure(Case(driver, medium), module, read_seconds)
              for medium in ("ext4", "raw disk") for driver, module in modules.items()]
     save(cases)
-    draw()
     text = table(cases, read_seconds)
     (OUT / "summary.txt").write_text(text + "\n", encoding="utf-8")
     print("\n" + text)
+    draw(read_seconds)
     bad = faults(cases)
     for line in bad:
         print(f"FAIL {line}")
