@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
-# gnuplot -c page_cache.gp SHRINKER.csv NOTIFIER.csv PICTURE.png MEM_MIB TARGET_MIB READ_S
+# gnuplot -c page_cache.gp SHRINKER.csv NOTIFIER.csv PICTURE MEM_MIB TARGET_MIB READ_S
 set datafile separator comma
 stats ARG1 using 1 every ::1 nooutput
 end = STATS_max
 
-set terminal pngcairo rounded size 1400,900 font "DejaVu Sans,13" background "#ffffff"
+if (ARG3[strlen(ARG3) - 3:] eq ".svg") {
+	set terminal svg rounded size 1400,900 font "sans-serif,16" background "#ffffff"
+} else {
+	set terminal pngcairo rounded size 1400,900 font "DejaVu Sans,13" background "#ffffff"
+}
 set output ARG3
-set multiplot layout 2,1 title sprintf("A %s MiB guest reads a large file in a loop; the host wants it down to %s MiB", ARG4, ARG5) font ",16"
+set multiplot layout 2,1 title sprintf("A %s MiB guest reads a large file in a loop; the host wants it down to %s MiB", ARG4, ARG5) font ",18"
 set tics out nomirror
 set border 3 lc rgb "#606060"
 set grid y lc rgb "#e4e4e4" lt 1
