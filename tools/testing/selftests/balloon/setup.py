@@ -43,6 +43,8 @@ PACKAGES = {
     "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
                       SOURCE_PACKAGE],
+    "kernel": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "patch", "perl", "bc",
+               "bison", "flex", "libelf-dev", "kmod"],
 }
 
 # The parts of the kernel source that the checks read; all of it would be 1.4 GB.
@@ -317,27 +319,30 @@ def kernel():
                   base / f"usr/src/linux-headers-{name}", base / f"boot/config-{name}")
 
 
-def kernel_module(name):
-    """[paths] of one of the kernel's own modules, uncompressed, after those it depends on."""
+def kernel_module(name, of=None):
+    """[paths] of one of a kernel's own modules, uncompressed, after those it depends on."""
+    of = of or kernel()
     spelled = re.sub("[_-]", "[_-]", name)
-    packed = next(kernel().moddir.glob(f"kernel/**/{spelled}.ko.xz"), None)
+    packed = next(of.moddir.glob(f"kernel/**/{spelled}.ko*"), None)
     if packed is None:
         return []               # built in, or not there: loading will tell
-    data = lzma.decompress(packed.read_bytes())
+    data = packed.read_bytes()
+    if packed.suffix == ".xz":
+        data = lzma.decompress(data)
 
     def write(new):
         (new / f"{name}.ko").write_bytes(data)
 
-    path = cached(CACHE / "build" / f"stock-{kernel().release}-{name}", write) / f"{name}.ko"
+    path = cached(CACHE / "build" / f"stock-{of.release}-{name}", write) / f"{name}.ko"
     needs = re.search(rb"\0depends=([^\0]*)\0", data)
     needs = [one for one in needs[1].decode().split(",") if one] if needs else []
-    before = [file for one in needs for file in kernel_module(one)]
+    before = [file for one in needs for file in kernel_module(one, of)]
     return list(dict.fromkeys(before + [path]))
 
 
-def stock_module():
-    """The kernel's own balloon driver, to compare with."""
-    return kernel_module("virtio_balloon")[-1]
+def stock_module(of=None):
+    """A kernel's own balloon driver, to compare with."""
+    return kernel_module("virtio_balloon", of)[-1]
 
 
 def source():

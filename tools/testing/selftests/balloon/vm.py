@@ -275,13 +275,14 @@ class Guest:
     def __init__(self, outdir, mem_mib=1024, cpus=2, append="", balloon="deflate-on-oom=on",
                  extra=(), machine="q35", load=True, module=None, params="", modules=(), drives=(),
                  programs=(), qemu="qemu-system-x86_64", cpu="max,-cx16",
-                 accel="tcg,thread=multi", tty=None, files=None, bus="pci"):
+                 accel="tcg,thread=multi", tty=None, files=None, bus="pci", kernel=None):
         self.outdir = Path(outdir).resolve()
         self.mem_mib, self.cpus, self.append, self.balloon = mem_mib, cpus, append, balloon
         self.extra, self.machine, self.cpu, self.accel = list(extra), machine, cpu, accel
         self.load_module, self.params, self.tty = load, params, tty
         self.module = module
         self.bus = bus          # of all virtio devices: "pci" or "mmio"
+        self.kernel = kernel or setup.kernel()
         self.modules = list(modules) + (["virtio_blk"] if drives else [])
         self.drives = list(drives)
         self.programs = programs
@@ -427,11 +428,11 @@ class Guest:
     # --- what QEMU is given
 
     def _stock_modules(self):
-        found = [path for name in self.modules for path in setup.kernel_module(name)]
+        found = [path for name in self.modules for path in setup.kernel_module(name, self.kernel)]
         return list(dict.fromkeys(found))
 
     def _bus_modules(self):
-        return setup.kernel_module("virtio_mmio") if self.bus == "mmio" else []
+        return setup.kernel_module("virtio_mmio", self.kernel) if self.bus == "mmio" else []
 
     def _device(self, name):
         """QEMU's name of a virtio device on the guest's bus."""
@@ -446,7 +447,8 @@ class Guest:
                  "dev/.keep": "", "etc/profile": "PS1='guest# '\n"}
         files |= {f"mod/{path.name}": path for path in self._stock_modules() + self._bus_modules()}
         if self.balloon is not None or self.load_module or self.module:
-            files["mod/virtio_balloon.ko"] = Path(self.module or setup.module())
+            module = self.module or setup.module(kdir=self.kernel.headers)
+            files["mod/virtio_balloon.ko"] = Path(module)
         files |= {f"bin/{name}": Path(path) for name, path in self._programs().items()}
         setup.initramfs(files | self.files, self.outdir / "initrd.gz")
 
@@ -465,7 +467,7 @@ class Guest:
         return [self.qemu, "-machine", self.machine, "-accel", self.accel, "-cpu", self.cpu,
                 "-smp", str(self.cpus), "-m", f"{self.mem_mib}M", "-nodefaults", "-no-user-config",
                 "-display", "none", "-monitor", "none", "-no-reboot",
-                "-kernel", str(setup.kernel().image), "-initrd", "initrd.gz",
+                "-kernel", str(self.kernel.image), "-initrd", "initrd.gz",
                 "-append", " ".join(append.split()), "-serial", "chardev:console",
                 "-chardev", "file,id=console,path=console.log,append=on",
                 *socket_args("qmp"), *self._serial_args(), *self._balloon_args(),
