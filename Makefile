@@ -19,6 +19,8 @@ help:
 	@echo '                 KEEP=1  stop at the first failure in a guest, and keep that for a look'
 	@echo '                 JOBS=2  guests at a time'
 	@echo '                 MODULE=file.ko, file.c or stock  test another driver'
+	@echo '                 KERNEL=debug  in guests of a kernel with KASAN, lockdep and the like, which'
+	@echo '                         is built from source first (about 15 minutes)'
 	@echo '                 leaves the logs in out/check'
 	@echo 'make page-cache  page cache against the balloon: this driver, and one that deflates from a'
 	@echo '                 shrinker, as it once was (about 6 minutes)'

@@ -20,6 +20,7 @@ import traceback
 from pathlib import Path
 
 import hostside
+import kernels
 import ktap
 import setup
 import shell
@@ -58,6 +59,9 @@ def parse_arguments():
                         help="guests at a time (JOBS=, %(default)s)")
     parser.add_argument("--module", default=default("MODULE") or "", metavar="FILE",
                         help="test another driver: a .ko, a .c to build, or the word stock (MODULE=)")
+    parser.add_argument("--kernel", default=default("KERNEL") or "", metavar="NAME",
+                        help="guests run a kernel built from source: "
+                             + ", ".join(kernels.VARIANTS) + " (KERNEL=)")
     parser.add_argument("--qemu", default=default("QEMU") or "", metavar="PROGRAM",
                         help="another qemu-system-x86_64 (QEMU=)")
     return parser.parse_args()
@@ -81,6 +85,9 @@ def check_arguments(args):
             raise SetupError(f'MODULE="{args.module}" must be a module (.ko) or a driver (.c) '
                              "that exists, or the word stock")
         args.module = str(Path(args.module).resolve())
+    if args.kernel and args.kernel not in kernels.VARIANTS:
+        raise SetupError(f'KERNEL="{args.kernel}" must be one of '
+                         + ", ".join(kernels.VARIANTS))
     return tests.choose(args.tests.replace(",", " ").split(), args.all)
 
 
@@ -112,27 +119,43 @@ def build_programs():
     return {path.name: path for path in built.glob("*_test")}
 
 
-def build_module(which):
+def build_kernel(name):
+    if not name:
+        return setup.kernel()
+    setup.ensure("kernel")
+    return kernels.built(name)
+
+
+def build_module(which, kernel):
     if which == "stock":
-        return setup.stock_module()
+        return setup.stock_module(kernel)
     if which.endswith(".ko"):
         return Path(which)
-    return setup.module(which or None)
+    return setup.module(which or None, kdir=kernel.headers)
 
 
 class Kit:
     """The parts of every guest, and how to put one together."""
 
     def __init__(self, args):
-        setup.kernel()
+        self.kernels = {"": build_kernel(args.kernel)}
         self.qemu = args.qemu or "qemu-system-x86_64"
         self.keep = args.keep
         self.programs = build_programs()
-        self.module = build_module(args.module)
+        self.which_module = args.module
         self.lock = threading.Lock()
         self.made = {}          # boot name -> how many, protected by lock
 
+    def kernel(self, name):
+        with self.lock:         # two guests at a time, but not two builds
+            if name not in self.kernels:
+                self.kernels[name] = build_kernel(name)
+            return self.kernels[name]
+
     def guest(self, boot):
+        kernel = self.kernel(boot.kernel)
+        files = {f"mod/{name}.ko": setup.test_module(name, kernel.headers)
+                 for name in boot.test_modules}
         with self.lock:
             number = self.made[boot.name] = self.made.get(boot.name, 0) + 1
         outdir = OUT / "guests" / f"{boot.name}-{number}"
@@ -140,7 +163,8 @@ class Kit:
         extra = shell.terminal_args() if self.keep and boot.bus == "pci" else []
         return vm.Guest(outdir, mem_mib=boot.mem_mib, balloon=boot.balloon, load=False,
                         append=f"{WATCHDOGS} {boot.append}", machine=boot.machine,
-                        accel=boot.accel, bus=boot.bus, module=self.module,
+                        accel=boot.accel, bus=boot.bus, kernel=kernel, files=files,
+                        module=build_module(self.which_module, kernel),
                         drives=make_disk(boot, outdir / DISK), programs=self.programs,
                         qemu=self.qemu, extra=[*boot.extra, *extra], tty="hvc0" if extra else None)
 

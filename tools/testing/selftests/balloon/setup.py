@@ -428,6 +428,20 @@ def module(src=None, extra_cflags="", kdir=None, make_args=()):
     return cached(CACHE / "build" / f"module-{name}", build) / "virtio_balloon.ko"
 
 
+def test_module(name, kdir):
+    """kmod/NAME.c built as a module: its path."""
+    file = HERE / "kmod" / f"{name}.c"
+    key = digest(str(kdir), kdir_release(kdir), compiler(), file)
+
+    def build(new):
+        shutil.copyfile(file, new / file.name)
+        (new / "Kbuild").write_text(f"obj-m := {name}.o\n")
+        long_run(f"Building {name}.ko for {kdir_release(kdir)}",
+                 ["make", "-C", kdir, f"M={new}", "modules"], CACHE / "module.log")
+
+    return cached(CACHE / "build" / f"kmod-{key}", build) / f"{name}.ko"
+
+
 # --- programs for the guest -------------------------------------------------------------------
 
 def program(names, cflags=()):

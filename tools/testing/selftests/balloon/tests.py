@@ -24,6 +24,8 @@ class Boot:
     accel: str = "tcg,thread=multi"
     bus: str = "pci"
     extra: tuple = ()       # further words of QEMU's command line
+    kernel: str = ""        # one that kernels.py builds, whatever the others run
+    test_modules: tuple = ()    # of kmod/
 
 
 # A kprobe or tracepoint rewrites code that another CPU may be running, and with a thread for each
@@ -60,6 +62,10 @@ LEGACY = Boot("legacy", OOM.balloon + ",disable-modern=on", disk_mib=OOM.disk_mi
 # badly; without the TSC it hangs. Counting instructions makes the two agree.
 MMIO = Boot("mmio", OOM.balloon, disk_mib=OOM.disk_mib, machine="microvm,acpi=on,rtc=on",
             bus="mmio", accel=ONE_THREAD, extra=("-icount", "shift=auto"))
+
+# The kernel with the patch for __GFP_SKIP_ZERO.
+ZEROING = Boot("zeroing", OOM.balloon, append="init_on_alloc=1", kernel="zeroing",
+               test_modules=("skip_zero",))
 
 # What a transport can get wrong: fields of the configuration, byte order, the queues.
 ON_TRANSPORT = ("features_test -t negotiated_as_offered",
@@ -215,6 +221,8 @@ TESTS = (
     in_guest("debugfs", "agrees with QEMU and /proc/vmstat, and reading it changes nothing", 10,
              PLUG, "observe_test -t status_agrees -t reading_changes_nothing "
              "-t debugfs_goes_with_the_device"),
+    in_guest("skip-zero", "the balloon's pages are not zeroed, everybody else's are", 20, ZEROING,
+             "zero_test", slow=True),
     in_guest("cycles", "ten resizes with all features on (U30)", 15, PLUG,
              "observe_test -t ten_cycles"),
 )
