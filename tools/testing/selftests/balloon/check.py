@@ -127,6 +127,8 @@ def build_kernel(name):
 
 
 def build_module(which, kernel):
+    if which == "historic":
+        return setup.module(setup.historic_source(), kdir=kernel.headers)
     if which == "stock":
         return setup.stock_module(kernel)
     if which.endswith(".ko"):
@@ -164,7 +166,8 @@ class Kit:
         return vm.Guest(outdir, mem_mib=boot.mem_mib, balloon=boot.balloon, load=False,
                         append=f"{WATCHDOGS} {boot.append}", machine=boot.machine,
                         accel=boot.accel, bus=boot.bus, kernel=kernel, files=files,
-                        module=build_module(self.which_module, kernel),
+                        module=build_module(boot.module or self.which_module, kernel),
+                        modules=boot.modules,
                         drives=make_disk(boot, outdir / DISK), programs=self.programs,
                         qemu=self.qemu, extra=[*boot.extra, *extra], tty="hvc0" if extra else None)
 
@@ -173,9 +176,11 @@ def make_disk(boot, path):
     """[the guest's disk, as vm.py wants it]; empty, and its blocks are not there before use."""
     if not boot.disk_mib:
         return []
-    subprocess.run(["qemu-img", "create", "-q", "-f", boot.disk_format, path,
-                    f"{boot.disk_mib}M"], check=True)
-    return [(path, f"format={boot.disk_format}")]
+    kind = "raw" if boot.disk_format == "ext4" else boot.disk_format
+    subprocess.run(["qemu-img", "create", "-q", "-f", kind, path, f"{boot.disk_mib}M"], check=True)
+    if boot.disk_format == "ext4":
+        subprocess.run(["mke2fs", "-q", "-t", "ext4", path], check=True)
+    return [(path, f"format={kind}")]
 
 
 class Session:
@@ -198,6 +203,8 @@ class Session:
         if step == tests.RESET:
             self.guest.reset()
             return Outcome()
+        if isinstance(step, tests.MustFail):
+            return self.step(step.program, log).inverted(step.because, step.why)
         if isinstance(step, tests.ThroughPowerOff):
             code, text = self._through_power_off(step.program)
         else:
@@ -402,7 +409,8 @@ class Job(threading.Thread):
         outcome.details.append(f"guest: {self.session.guest.outdir.relative_to(setup.ROOT)}")
         alive = self.session.guest.process and self.session.guest.process.poll() is None
         if self.kit.keep and alive and not self.work.stop.is_set():
-            self.session.steps = [step for step in part.steps if step != tests.RESET]
+            self.session.steps = [step for step in part.steps if isinstance(step, str)
+                                  and step != tests.RESET]
             self.kept, self.session = self.session, None
             self.work.stop.set()
         else:

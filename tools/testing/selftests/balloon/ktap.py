@@ -25,6 +25,17 @@ class Outcome:
         self.details += lines
         return self
 
+    def inverted(self, because, why):
+        """Of a program that must fail, with a certain assertion and no other fault."""
+        failed = [name for ok, name, _ in self.results if not ok]
+        words = [line for line in self.details if re.search(because, line)]
+        if failed and len(words) == len(failed):
+            return Outcome(reason=why, results=[(True, f"{name} fails: {why}", "")
+                                              for name in failed])
+        if self.state == PASS:
+            return Outcome().fail(f"passes although {why}: so it proves nothing")
+        return self.fail(f"it should have failed as {why}, by {because}")
+
     def add(self, other, label=""):
         """Take in a further part: the worst state is the state of the whole."""
         if FAIL in (self.state, other.state):

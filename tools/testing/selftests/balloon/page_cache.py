@@ -23,7 +23,6 @@ import vm
 from setup import SetupError, say
 
 OUT = setup.OUT / "page-cache"
-PATCH = setup.HERE / "historic-shrinker.patch"
 MEM = 2048                  # MiB; the file, and what the host wants to leave, as parts of it
 FILE = MEM * 42 // 64
 TARGET = MEM * 11 // 64
@@ -62,20 +61,6 @@ class Case:
 
 
 # --- the drivers and the file -----------------------------------------------------------------
-
-def historic_source():
-    """Our driver with the patch that makes it deflate from a shrinker."""
-    name = setup.digest(setup.DRIVER, PATCH)
-
-    def make(new):
-        done = subprocess.run(["patch", "-s", "-o", new / "virtio_balloon.c", setup.DRIVER, PATCH],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              check=False)
-        if done.returncode:
-            raise SetupError(f"{PATCH.name} does not fit the driver any more:\n{done.stdout}")
-
-    return setup.cached(setup.CACHE / "build" / f"historic-{name}", make) / "virtio_balloon.c"
-
 
 def ext4_image():
     """A filesystem with nothing but the file, random bytes; kept in the cache."""
@@ -313,7 +298,7 @@ def main():
                                     "how long the reader goes on")
     setup.ensure("page-cache")
     setup.own(OUT)
-    modules = {HISTORIC: setup.module(src=historic_source()), OURS: setup.module()}
+    modules = {HISTORIC: setup.module(src=setup.historic_source()), OURS: setup.module()}
     cases = [measure(Case(driver, medium), module, read_seconds)
              for medium in ("ext4", "raw disk") for driver, module in modules.items()]
     save(cases)

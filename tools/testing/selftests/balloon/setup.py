@@ -28,6 +28,7 @@ OUT = ROOT / "out"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "virtio-balloon"
 
 DRIVER = ROOT / "drivers/virtio/virtio_balloon.c"
+HISTORIC = HERE / "historic-shrinker.patch"
 SOURCE_PACKAGE = "linux-source-6.12"
 KERNEL_NAME = re.compile(r"linux-image-(6\.12\.[0-9]+\+[a-z0-9]+-amd64)")
 
@@ -42,7 +43,7 @@ PACKAGES = {
     "shell": GUEST,
     "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
-                      SOURCE_PACKAGE],
+                      "patch", "e2fsprogs", SOURCE_PACKAGE],
     "kernel": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "patch", "perl", "bc",
                "bison", "flex", "libelf-dev", "kmod"],
 }
@@ -440,6 +441,19 @@ def test_module(name, kdir):
                  ["make", "-C", kdir, f"M={new}", "modules"], CACHE / "module.log")
 
     return cached(CACHE / "build" / f"kmod-{key}", build) / f"{name}.ko"
+
+
+def historic_source():
+    """The driver with the patch that makes it deflate from a shrinker, as it once did."""
+    def make(new):
+        done = subprocess.run(["patch", "-s", "-o", new / "virtio_balloon.c", DRIVER, HISTORIC],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+        if done.returncode:
+            raise SetupError(f"{HISTORIC.name} does not fit the driver any more:\n{done.stdout}")
+
+    name = digest(DRIVER, HISTORIC)
+    return cached(CACHE / "build" / f"historic-{name}", make) / "virtio_balloon.c"
 
 
 # --- programs for the guest -------------------------------------------------------------------
