@@ -116,7 +116,7 @@ def build_programs():
                         f"KSFT_HARNESS_DIR={harness}"], setup.CACHE / "programs.log")
 
     built = setup.cached(setup.CACHE / "build" / f"programs-{key}", build)
-    return {path.name: path for path in built.glob("*_test")}
+    return {path.name: path for path in built.iterdir() if path.suffix != ".o"}
 
 
 def build_kernel(name):

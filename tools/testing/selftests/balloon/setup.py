@@ -42,6 +42,7 @@ PACKAGES = {
     "run": GUEST + ["gnuplot-nox"],
     "shell": GUEST,
     "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
+    "pressure": GUEST + ["gnuplot-nox"],
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
                       "patch", "e2fsprogs", SOURCE_PACKAGE],
     "kernel": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "patch", "perl", "bc",
