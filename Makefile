@@ -6,7 +6,7 @@ BALLOON := tools/testing/selftests/balloon
 PYTHON := python3 -B
 
 .DEFAULT_GOAL := help
-.PHONY: help run check page-cache pressure shell target module clean distclean python
+.PHONY: help run check bench page-cache pressure shell target module clean distclean python
 
 help:
 	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
@@ -22,6 +22,10 @@ help:
 	@echo '                 KERNEL=debug  in guests of a kernel with KASAN, lockdep and the like, which'
 	@echo '                         is built from source first (about 15 minutes)'
 	@echo '                 leaves the logs in out/check'
+	@echo 'make bench     how fast memory moves, the kernel'"'"'s driver beside this one (about 30 minutes)'
+	@echo '                 QUICK=1  one round of the main rows (3 minutes)     ROUNDS=5'
+	@echo '                 ROWS="untouched counts"  only these'
+	@echo '                 leaves the picture and the figures in out/bench'
 	@echo 'make page-cache  page cache against the balloon: this driver, and one that deflates from a'
 	@echo '                 shrinker, as it once was (about 6 minutes)'
 	@echo '                 SECONDS=90  how long the reader goes on where the target is not reached'
@@ -52,6 +56,9 @@ run: python
 
 check: python
 	@$(PYTHON) $(BALLOON)/check.py
+
+bench: python
+	@$(PYTHON) $(BALLOON)/speed.py
 
 page-cache: python
 	@$(PYTHON) $(BALLOON)/page_cache.py

@@ -41,6 +41,7 @@ PACKAGES = {
     "build": BUILD,
     "run": GUEST + ["gnuplot-nox"],
     "shell": GUEST,
+    "bench": GUEST + ["gnuplot-nox"],
     "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
     "pressure": GUEST + ["gnuplot-nox"],
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
