@@ -31,7 +31,7 @@ help:
 	@echo '                 SECONDS=90  how long the reader goes on where the target is not reached'
 	@echo '                 leaves the picture and the figures in out/page-cache'
 	@echo 'make pressure  guests that are short of memory: this driver beside the kernel'"'"'s own, against'
-	@echo '                 an unballooned guest (about 30 minutes)'
+	@echo '                 an unballooned guest (about 45 minutes)'
 	@echo '                 SCENARIOS="u1 fork"  only these of u1 heap huge u6 u7 u8 rest fork'
 	@echo '                 RUNS=5      of each program; the median counts'
 	@echo '                 ROUNDS=20   how often a program starts in mid-inflate'

@@ -94,7 +94,7 @@ def check_arguments(args):
 def print_list(chosen):
     for test in chosen:
         where = "in a guest" if test.parts else "here"
-        print(f'{test.name:17} {where:10}  {test.about}' + (" (ALL=1)" if test.slow else ""))
+        print(f'{test.name:20} {where:10}  {test.about}' + (" (ALL=1)" if test.slow else ""))
 
 
 # --- what guests are made of ------------------------------------------------------------------

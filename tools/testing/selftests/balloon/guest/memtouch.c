@@ -14,6 +14,8 @@
  *   -l  locks the memory
  *
  * A thread's worst MiB is the longest that it took for a MiB's worth of pages.
+ * In a scattered order the first ones may each get a huge page, so that this is
+ * to be compared between balloons rather than with none.
  */
 #include <pthread.h>
 #include <stdbool.h>

@@ -183,7 +183,7 @@ TEST_F_TIMEOUT(pressure, impossible_target, 240)
 	/* After 0.2 s, 0.4 s, ... 5 s: seven times */
 	tries = attempts();
 	EXPECT_GT(tries, 0);
-	EXPECT_LE(tries, 14);
+	EXPECT_LE(tries, 25);
 	lines = log_lines(log);
 	EXPECT_GE(lines, 1);
 	EXPECT_LE(lines, 2);
@@ -238,7 +238,8 @@ TEST_F_TIMEOUT(pressure, rests_and_comes_back, 240)
 	ASSERT_TRUE(hog_start(&self->hog, 700 * MIB, false));
 	ASSERT_EQ(HOG_FULL, hog_wait(&self->hog, HOG_SECONDS));
 	hog_end(&self->hog);
-	EXPECT_TRUE(WAIT_FOR(target_settled(TARGET), SETTLE_SECONDS));
+	/* The rest is 10 s, and 20 s should memory run out once more */
+	EXPECT_TRUE(WAIT_FOR(target_settled(TARGET), 2 * SETTLE_SECONDS));
 	trace_stop(SYSTEM);
 	probes_each(add_rest, &rest);
 	EXPECT_GT(rest.begun, 0);
@@ -277,20 +278,21 @@ static bool run_out(struct hog *hog)
  */
 TEST_F_TIMEOUT(pressure, targets_while_resting, 240)
 {
-	bool deflated_at_rest = false, firm = false;
+	bool deflated = false, firm = false;
 	long long inflated;
 	int i;
 
 	ASSERT_TRUE(target_reach(TARGET));
 	ASSERT_TRUE(run_out(&self->hog));
+	ASSERT_TRUE(target_reach(900 * MIB));
 	for (i = 0; i < 4 && !firm; i++) {
-		ASSERT_TRUE(target_reach(900 * MIB));
-		deflated_at_rest |= rest_ms() > 0;
 		ASSERT_TRUE(target_reach(TARGET));
 		ASSERT_TRUE(run_out(&self->hog));
 		firm = rest_is_firm();
+		ASSERT_TRUE(target_reach(900 * MIB));
+		deflated |= rest_ms() > 0;
 	}
-	EXPECT_TRUE(deflated_at_rest);
+	EXPECT_TRUE(deflated);
 	ASSERT_TRUE(firm);
 
 	for (i = 1; i <= 5; i++) {
