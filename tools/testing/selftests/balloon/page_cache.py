@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-import run
+import bench
 import setup
 import vm
 from setup import SetupError, say
@@ -94,57 +94,36 @@ def ext4_image():
 
 # --- one guest --------------------------------------------------------------------------------
 
-class Watch:
-    """Samples the guest on a thread of its own."""
+class Watch(bench.Sampler):
+    """Samples of the guest, for the case."""
 
     def __init__(self, guest, case):
-        self.guest, self.case = guest, case
-        self.stopping = threading.Event()
-        self.error = None
-        self.thread = threading.Thread(target=self._watch, daemon=True)
+        super().__init__(guest, SAMPLE_MS)
+        self.case = case
 
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopping.set()
-        self.thread.join(vm.STOP_SECONDS)
-
-    def _watch(self):
-        lines = self.guest.lines(f"sample {SAMPLE_MS}", timeout=3600, port=1)
-        try:
-            for line in lines:
-                if self.stopping.is_set():
-                    lines.close()
-                    return
-                seen = dict(word.split("=") for word in line.split())
-                self.case.rows.append((time.monotonic() - self.case.begun,
-                                       self.guest.actual_bytes() / vm.MIB,
-                                       int(seen["balloon_inflate"]), int(seen["balloon_deflate"]),
-                                       int(seen["oom_kill"])))
-        except (vm.GuestError, OSError, KeyError, ValueError) as error:
-            self.error = error
+    def add(self, seen):
+        self.case.rows.append((time.monotonic() - self.case.begun,
+                               self.guest.actual_bytes() / vm.MIB, seen["balloon_inflate"],
+                               seen["balloon_deflate"], seen["oom_kill"]))
 
 
 def wait_for_target(guest, mib, seconds, progress):
     """Seconds until the balloon is there, or None."""
-    start = said = time.monotonic()
-    while time.monotonic() < start + seconds:
-        if guest.actual_bytes() == mib * vm.MIB:
-            return time.monotonic() - start
-        if time.monotonic() > said + 10:
-            said = time.monotonic()
-            say(f"    {said - start:4.0f} s  {progress}: {guest.actual_bytes() // vm.MIB} MiB, "
+    said = 0
+
+    def waiting(passed):
+        nonlocal said
+        if passed > said + 10:
+            said = passed
+            say(f"    {said:4.0f} s  {progress}: {guest.actual_bytes() // vm.MIB} MiB, "
                 f"target {mib}")
-        time.sleep(0.02)
-    return None
+
+    return bench.wait_for_target(guest, mib, seconds, waiting)
 
 
 def counters(guest):
-    text = guest.sh("cat /proc/vmstat")[1]
-    found = dict(line.split() for line in text.splitlines())
-    return int(found["balloon_inflate"]), int(found["balloon_deflate"]), int(found["oom_kill"])
+    found = bench.counters(guest)
+    return found["balloon_inflate"], found["balloon_deflate"], found["oom_kill"]
 
 
 def longest_without_progress(case, until):
@@ -286,11 +265,8 @@ def save(cases):
 
 
 def draw():
-    done = subprocess.run(["gnuplot", "-c", setup.HERE / "page_cache.gp", OUT / "case-0.csv",
-                           OUT / "case-1.csv", OUT / "page-cache.png", str(MEM), str(TARGET)],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise vm.GuestError(f"gnuplot could not draw the picture:\n{done.stdout}")
+    bench.draw("page_cache.gp", OUT / "case-0.csv", OUT / "case-1.csv", OUT / "page-cache.png", MEM,
+               TARGET)
 
 
 def parse_arguments():
@@ -303,8 +279,8 @@ def parse_arguments():
 
 
 def main():
-    read_seconds = run.whole_number("SECONDS", parse_arguments().seconds, 10, 600, "s",
-                                    "how long the reader goes on")
+    read_seconds = bench.whole_number("SECONDS", parse_arguments().seconds, 10, 600, "s",
+                                      "how long the reader goes on")
     setup.ensure("page-cache")
     setup.own(OUT)
     modules = {HISTORIC: setup.module(src=historic_source()), OURS: setup.module()}

@@ -10,11 +10,10 @@ import csv
 import os
 import re
 import shutil
-import subprocess
-import threading
 import time
 from dataclasses import dataclass, field
 
+import bench
 import setup
 import vm
 from setup import SetupError, say
@@ -37,19 +36,6 @@ HEADER = """\
 
 # --- what was asked for -----------------------------------------------------------------------
 
-def whole_number(name, text, least, most, unit, why):
-    if not re.fullmatch("[0-9]+", text):
-        raise SetupError(f'{name}="{text}" is no number of {unit}')
-    value = int(text)
-    if not least <= value <= most:
-        raise SetupError(f"{name}={value}: must be {least} to {most} {unit} ({why})")
-    return value
-
-
-def mebibytes(name, text, least, most, why):
-    return whole_number(name, text, least, most, "MiB", why)
-
-
 def host_available_mib():
     with open("/proc/meminfo", encoding="ascii") as file:
         return int(re.search(r"MemAvailable: +([0-9]+) kB", file.read())[1]) // 1024
@@ -62,7 +48,7 @@ def least_target(mem):
 
 def check_sizes(args):
     """Refuse what cannot work, by name, before anything is started."""
-    mem = mebibytes("MEM", args.mem, MIN_MEM_MIB, MAX_MEM_MIB, "the guest's memory")
+    mem = bench.mebibytes("MEM", args.mem, MIN_MEM_MIB, MAX_MEM_MIB, "the guest's memory")
     if mem > host_available_mib():
         raise SetupError(f"MEM={mem}: this machine has only {host_available_mib()} MiB available; "
                          "the guest will use nearly all of its memory")
@@ -70,9 +56,9 @@ def check_sizes(args):
         raise SetupError(f'TARGET="{args.target}" is no number of MiB')
     if int(args.target) > mem:
         raise SetupError(f"TARGET={args.target} is more than the guest's memory, MEM={mem}")
-    target = mebibytes("TARGET", args.target, least_target(mem), mem * 3 // 4,
-                       f"with MEM={mem}: less would not keep the guest alive, "
-                       "more would leave nothing to show")
+    target = bench.mebibytes("TARGET", args.target, least_target(mem), mem * 3 // 4,
+                             f"with MEM={mem}: less would not keep the guest alive, "
+                             "more would leave nothing to show")
     return mem, target
 
 
@@ -91,29 +77,21 @@ def parse_arguments():
 
 # --- watching ---------------------------------------------------------------------------------
 
-class Timeline:
-    """Samples guest and host on a thread of its own, over a shell port of its own."""
+class Timeline(bench.Sampler):
+    """Samples of guest and host."""
 
     def __init__(self, guest, target_mib):
-        self.guest = guest
+        super().__init__(guest, SAMPLE_MS)
         self.target_mib = target_mib
         self.step = "0 boot"
         self.start = None
         self.rows = []
         self.steps = []             # (time, label) where a step begins
-        self.error = None
-        self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self):
         print(HEADER, flush=True)
         self.start = time.monotonic()
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.stopping.set()
-        self.thread.join(vm.STOP_SECONDS)
+        return super().__enter__()
 
     def now(self):
         return time.monotonic() - self.start
@@ -123,22 +101,11 @@ class Timeline:
         self.step = step
         self.steps.append((self.now(), label))
 
-    def _watch(self):
-        try:
-            lines = self.guest.lines(f"sample {SAMPLE_MS}", timeout=24 * 3600, port=1)
-            for line in lines:
-                if self.stopping.is_set():
-                    lines.close()       # kills the sampler
-                    return
-                self._add(dict(word.split("=") for word in line.split()))
-        except (vm.GuestError, OSError, KeyError, ValueError) as error:
-            self.error = error
-
-    def _add(self, seen):
+    def add(self, seen):
         row = [self.now(), self.step, self.target_mib, self.guest.actual_bytes() / vm.MIB,
-               self.guest.rss_kib() / 1024, int(seen["MemFree"]) / 1024,
-               (int(seen["Buffers"]) + int(seen["Cached"])) / 1024, int(seen["oom_kill"]),
-               int(seen["balloon_inflate"]), int(seen["balloon_deflate"])]
+               self.guest.rss_kib() / 1024, seen["MemFree"] / 1024,
+               (seen["Buffers"] + seen["Cached"]) / 1024, seen["oom_kill"],
+               seen["balloon_inflate"], seen["balloon_deflate"]]
         if not self.rows or int(row[0]) > int(self.rows[-1][0]):
             self._print(row)
         self.rows.append(row)
@@ -199,14 +166,9 @@ class Play:
 
     def move(self, target_mib):
         """Set a target; the seconds until the guest is there, or None."""
-        start = time.monotonic()
         self.timeline.target_mib = target_mib
         self.guest.set_target_bytes(target_mib * vm.MIB)
-        while time.monotonic() < start + self.patience:
-            if self.guest.actual_bytes() == target_mib * vm.MIB:
-                return time.monotonic() - start
-            time.sleep(0.05)
-        return None
+        return bench.wait_for_target(self.guest, target_mib, self.patience)
 
     def run(self, command):
         code, text = self.guest.sh(command, timeout=self.patience)
@@ -322,7 +284,7 @@ def took(seconds):
 def survival(code, told):
     if code or "seconds" not in told:
         return "did not live"
-    return f"lived: {told['seconds']} s, worst MiB {told['worst_ms']} ms"
+    return f"lived: {told['seconds']} s, worst MiB {int(told['worst_ns']) / 1e6:.1f} ms"
 
 
 # --- what is left at the end ------------------------------------------------------------------
@@ -339,14 +301,10 @@ def summary(results):
 
 
 def draw(mem, target):
-    """The timeline's picture; its absence is an error, for it is what the command promises."""
     title = (f"A {mem} MiB guest gives memory to the host (target {target} MiB), "
              "and takes it back to save a program")
-    done = subprocess.run(["gnuplot", "-c", setup.HERE / "timeline.gp", OUT / "timeline.csv",
-                           OUT / "steps.csv", OUT / "timeline.png", title, str(mem)],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise vm.GuestError(f"gnuplot could not draw the timeline:\n{done.stdout}")
+    bench.draw("timeline.gp", OUT / "timeline.csv", OUT / "steps.csv", OUT / "timeline.png", title,
+               mem)
 
 
 def random_disk(mib):

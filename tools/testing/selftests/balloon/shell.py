@@ -18,6 +18,7 @@ import threading
 import time
 import tty
 
+import bench
 import run
 import setup
 import vm
@@ -115,7 +116,7 @@ def terminal_args():
 
 
 def shell(args):
-    mem = run.mebibytes("MEM", args.mem, run.MIN_MEM_MIB, run.MAX_MEM_MIB, "the guest's memory")
+    mem = bench.mebibytes("MEM", args.mem, run.MIN_MEM_MIB, run.MAX_MEM_MIB, "the guest's memory")
     if args.qemu:
         vm.find_qemu(args.qemu)
     setup.ensure("shell", skip=["qemu-system-x86"] if args.qemu else [])
@@ -153,7 +154,7 @@ def wanted(text, mem):
         raise SetupError("MIB is missing: make target MIB=700")
     if re.fullmatch("[0-9]+", text) and int(text) > mem:
         raise SetupError(f"MIB={text} is more than the guest's memory, {mem}")
-    return run.mebibytes("MIB", text, 1, mem, "the guest's memory")
+    return bench.mebibytes("MIB", text, 1, mem, "the guest's memory")
 
 
 def follow(qmp, target):

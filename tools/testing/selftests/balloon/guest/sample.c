@@ -48,7 +48,7 @@ static void never_kill_me(void)
 int main(int argc, char **argv)
 {
 	static const char *const meminfo_rows[] = {
-		"MemFree", "Buffers", "Cached", NULL
+		"MemFree", "Buffers", "Cached", "AnonPages", NULL
 	};
 	static const char *const vmstat_rows[] = {
 		"oom_kill", "balloon_inflate", "balloon_deflate", NULL
