@@ -6,7 +6,7 @@ BALLOON := tools/testing/selftests/balloon
 PYTHON := python3 -B
 
 .DEFAULT_GOAL := help
-.PHONY: help run check page-cache shell target module clean distclean python
+.PHONY: help run check page-cache pressure shell target module clean distclean python
 
 help:
 	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
@@ -24,6 +24,13 @@ help:
 	@echo '                 shrinker, as it once was (about 6 minutes)'
 	@echo '                 SECONDS=90  how long the reader goes on where the target is not reached'
 	@echo '                 leaves the picture and the figures in out/page-cache'
+	@echo 'make pressure  guests that are short of memory: this driver beside the kernel'"'"'s own, against'
+	@echo '                 an unballooned guest (about 45 minutes)'
+	@echo '                 SCENARIOS="u1 fork"  only these of u1 heap huge u6 u7 u8 rest fork'
+	@echo '                 RUNS=5      of each program; the median counts'
+	@echo '                 ROUNDS=20   how often a program starts in mid-inflate'
+	@echo '                 SECONDS=60  how long at a target that cannot be met'
+	@echo '                 leaves the picture and the figures in out/pressure'
 	@echo 'make shell     a shell in a guest with the module loaded (MEM=2048)'
 	@echo 'make target    from another terminal: what the guest of make shell is to keep (MIB=700)'
 	@echo 'make module    build out/virtio_balloon.ko for the guest kernel of the other commands, or'
@@ -46,6 +53,9 @@ check: python
 
 page-cache: python
 	@$(PYTHON) $(BALLOON)/page_cache.py
+
+pressure: python
+	@$(PYTHON) $(BALLOON)/pressure.py
 
 shell: python
 	@$(PYTHON) $(BALLOON)/shell.py shell

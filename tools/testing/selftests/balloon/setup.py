@@ -41,6 +41,7 @@ PACKAGES = {
     "run": GUEST + ["gnuplot-nox"],
     "shell": GUEST,
     "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
+    "pressure": GUEST + ["gnuplot-nox"],
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
                       SOURCE_PACKAGE],
 }

@@ -609,6 +609,11 @@ class Guest:
             raise self.died("while its memory was looked at")
         return int(found[1])
 
+    def cpu_seconds(self):
+        """CPU time of QEMU since its start, in user mode and in the host's kernel."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stats(self):
         """The guest's statistics as QEMU last got them, and when: {name: number}."""
         found = self.qmp("qom-get", path=BALLOON_QOM, property="guest-stats")
