@@ -57,6 +57,7 @@
 #include <linux/atomic.h>
 #include <linux/balloon_compaction.h>
 #include <linux/debugfs.h>
+#include <linux/device.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/list_sort.h>
@@ -65,7 +66,6 @@
 #include <linux/mutex.h>
 #include <linux/oom.h>
 #include <linux/page_reporting.h>
-#include <linux/pm_wakeup.h>
 #include <linux/shrinker.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
