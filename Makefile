@@ -6,7 +6,7 @@ BALLOON := tools/testing/selftests/balloon
 PYTHON := python3 -B
 
 .DEFAULT_GOAL := help
-.PHONY: help run check page-cache shell target module clean distclean python
+.PHONY: help run check kunit page-cache shell target module clean distclean python
 
 help:
 	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
@@ -20,6 +20,11 @@ help:
 	@echo '                 JOBS=2  guests at a time'
 	@echo '                 MODULE=file.ko, file.c or stock  test another driver'
 	@echo '                 leaves the logs in out/check'
+	@echo 'make kunit     the driver against devices that QEMU cannot play, in User Mode Linux'
+	@echo '                 (about 6 minutes, later under 1)'
+	@echo '                 TESTS="virtio_balloon_device.oom*"  only these'
+	@echo '                 MODULE=file.c  test another driver'
+	@echo '                 leaves the log in out/kunit'
 	@echo 'make page-cache  page cache against the balloon: this driver, and one that deflates from a'
 	@echo '                 shrinker, as it once was (about 6 minutes)'
 	@echo '                 SECONDS=90  how long the reader goes on where the target is not reached'
@@ -43,6 +48,9 @@ run: python
 
 check: python
 	@$(PYTHON) $(BALLOON)/check.py
+
+kunit: python
+	@$(PYTHON) $(BALLOON)/kunit.py
 
 page-cache: python
 	@$(PYTHON) $(BALLOON)/page_cache.py

@@ -43,6 +43,7 @@ PACKAGES = {
     "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
                       SOURCE_PACKAGE],
+    "kunit": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "perl", "bc", "bison", "flex"],
 }
 
 # The parts of the kernel source that the checks read; all of it would be 1.4 GB.
