@@ -3772,3 +3772,7 @@ module_exit(balloon_exit);
 
 MODULE_DESCRIPTION("Guest driver for the virtio memory balloon");
 MODULE_LICENSE("GPL");
+
+#if IS_ENABLED(CONFIG_VIRTIO_BALLOON_KUNIT_TEST)
+#include "tests/virtio_balloon_test.c"
+#endif
