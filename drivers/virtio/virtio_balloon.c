@@ -3262,6 +3262,7 @@ static void queues_delete(struct virtio_balloon *vb)
 	if (vb->queue[QUEUE_INFLATE].vq)
 		vb->vdev->config->del_vqs(vb->vdev);
 	for (id = 0; id < QUEUE_NR; id++) {
+		queue_set_dead(&vb->queue[id], true);
 		vb->queue[id].vq = NULL;
 		vb->queue[id].owners = 0;
 		vb->queue[id].late = 0;
