@@ -2225,10 +2225,12 @@ static int balloon_report(struct page_reporting_dev_info *core,
 {
 	struct virtio_balloon *vb = container_of(core, struct virtio_balloon,
 						 report.core);
-	int err = 0;
+	int err;
 
 	if (!mutex_trylock(&vb->report.lock))
 		return -EBUSY;
+	/* A frozen device has no queue to ask how much it holds. */
+	err = READ_ONCE(vb->stopping) ? -EBUSY : 0;
 	while (nents && !err) {
 		unsigned int nr = report_cut(vb, sg, nents);
 
