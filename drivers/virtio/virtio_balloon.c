@@ -1671,23 +1671,41 @@ static bool move_settle(struct virtio_balloon *vb, struct balloon_move *move,
 }
 
 /* Returns whether moves are still under way. */
-static bool migration_settle(struct virtio_balloon *vb)
+static bool moves_settle(struct virtio_balloon *vb)
 {
 	struct balloon_migration *m = &vb->migration;
 	bool over = true;
 	unsigned int i;
 
-	mutex_lock(&m->lock);
+	lockdep_assert_held(&m->lock);
 	for (i = 0; i < m->nr_moves; i++)
 		over &= move_settle(vb, &m->moves[i], false);
-	mutex_unlock(&m->lock);
 	return !over;
 }
 
+static bool migration_settle(struct virtio_balloon *vb)
+{
+	bool under_way;
+
+	mutex_lock(&vb->migration.lock);
+	under_way = moves_settle(vb);
+	mutex_unlock(&vb->migration.lock);
+	return under_way;
+}
+
+/*
+ * It does not queue for the lock, as callers who only try would find it taken
+ * until this has run.  Whoever has it now queues this work again afterwards.
+ */
 static void migration_work_fn(struct work_struct *work)
 {
-	migration_settle(container_of(work, struct virtio_balloon,
-				      migration.work));
+	struct virtio_balloon *vb = container_of(work, struct virtio_balloon,
+						 migration.work);
+
+	if (!mutex_trylock(&vb->migration.lock))
+		return;
+	moves_settle(vb);
+	mutex_unlock(&vb->migration.lock);
 }
 
 #ifdef CONFIG_BALLOON_COMPACTION
@@ -1821,6 +1839,7 @@ static int balloon_migrate(struct balloon_dev_info *info, struct page *to,
 		return -EAGAIN;
 	ret = migration_move(vb, to, from, mode != MIGRATE_ASYNC);
 	mutex_unlock(&m->lock);
+	queue_work(vb->publish_wq, &m->work);
 	if (ret)
 		balloon_count(vb, COUNT_MIGRATE_DECLINED, 1);
 	return ret;
