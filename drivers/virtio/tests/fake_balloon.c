@@ -299,6 +299,17 @@ static void fake_see_pfns(struct fake_queue *fq, struct fake_request *req)
 		fake_for_pages(fake, req, fake_page_drop);
 }
 
+/* By then the buffer is the driver's again. */
+static void fake_remember(struct fake_balloon *fake, struct fake_request *req)
+{
+	const __virtio32 *pfns = req->buf[0].data;
+	unsigned int i;
+
+	fake->nr_late = min(req->buf[0].len / sizeof(*pfns), ARRAY_SIZE(fake->late));
+	for (i = 0; i < fake->nr_late; i++)
+		fake->late[i] = virtio32_to_cpu(&fake->vdev, pfns[i]);
+}
+
 static void fake_drop_late(struct fake_balloon *fake, struct page *page)
 {
 	fake_check(fake,
@@ -306,6 +317,14 @@ static void fake_drop_late(struct fake_balloon *fake, struct page *page)
 		   fake->pages[page_to_pfn(page)] != FAKE_GUESTS,
 		   "V6: page %lx freed and not told before", page_to_pfn(page));
 	fake_page_drop(fake, page);
+}
+
+static void fake_drop_remembered(struct fake_balloon *fake)
+{
+	unsigned int i;
+
+	for (i = 0; i < fake->nr_late; i += WIRE_PER_PAGE)
+		fake_drop_late(fake, fake_page(fake, fake->late[i]));
 }
 
 /* --- Statistics -------------------------------------------------------- */
@@ -646,11 +665,14 @@ static void fake_settle(struct fake_queue *fq, struct fake_request *req)
 static void fake_answer(struct fake_queue *fq, struct fake_request *req)
 {
 	struct fake_balloon *fake = fq->fake;
+	bool late = fq->role == QUEUE_INFLATE && fake_is(fake, FAKE_USED_FIRST);
 	u16 old = fq->used;
 
 	if (fake->like->delay_ms)
 		msleep(fake->like->delay_ms);
 	fake_settle(fq, req);
+	if (late)
+		fake_remember(fake, req);
 	list_del_init(&req->node);
 	req->busy = false;
 	fq->nr_pending--;
@@ -658,11 +680,11 @@ static void fake_answer(struct fake_queue *fq, struct fake_request *req)
 	fake_push(fq, req->head);
 	if (fake_is(fake, FAKE_TWICE) && fq->nr_answered == 3)
 		fake_push(fq, req->head);
-	if (fq->role == QUEUE_INFLATE && fake_is(fake, FAKE_USED_FIRST)) {
+	if (late) {
 		if (fake_wanted(fq, old))
 			fake_raise(fq);
 		msleep(20);
-		fake_for_pages(fake, req, fake_drop_late);
+		fake_drop_remembered(fake);
 	}
 }
 
@@ -952,7 +974,8 @@ static void fake_queue_delete(struct fake_queue *fq)
 {
 	if (!fq->vq)
 		return;
-	fake_check(fq->fake, fq->at_reset == fake_avail(fq),
+	/* Taking unused buffers out of the ring turns the index back. */
+	fake_check(fq->fake, (s16)(fake_avail(fq) - fq->at_reset) <= 0,
 		   "F23: %s: posted after the reset", fake_queue_name(fq));
 	vring_del_virtqueue(fq->vq);
 	free_pages_exact(fq->vring.desc, fq->bytes);

@@ -201,6 +201,8 @@ struct fake_queue {
  * @no_config: a task that must not touch the configuration
  * @lax: pages may be freed unanswered: a deflation timed out, and the driver
  *	need not tell
+ * @late: PFNs that were answered and are yet to be dropped
+ * @nr_late: length of @late
  * @pages: whose each page is, by PFN
  * @reported: pages in an unanswered report, by PFN
  * @nr_pages: length of @pages and of @reported
@@ -252,6 +254,8 @@ struct fake_balloon {
 	unsigned int shrink;
 	struct task_struct *no_config;
 	bool lax;
+	u32 late[512];
+	unsigned int nr_late;
 	u8 *pages;
 	u8 *reported;
 	unsigned long nr_pages;

@@ -495,6 +495,36 @@ static unsigned int device_migrate(struct fake_balloon *fake, unsigned int nr,
 	return moved;
 }
 
+/*
+ * One page, in the mode that is given; the core tries the asynchronous one first.
+ * Returns what the driver does.
+ */
+static int device_move_one(struct fake_balloon *fake, enum migrate_mode mode)
+{
+	struct virtio_balloon *vb = fake_vb(fake);
+	struct page *from = move_first(vb), *to = chunk_alloc(0, true);
+	LIST_HEAD(pages);
+	int ret;
+
+	KUNIT_ASSERT_NOT_NULL(fake->test, from);
+	KUNIT_ASSERT_NOT_NULL(fake->test, to);
+	KUNIT_ASSERT_TRUE(fake->test, isolate_movable_page(from, 0));
+	lock_page(from);
+	lock_page(to);
+	ret = vb->info.migratepage(&vb->info, to, from, mode);
+	if (!ret)
+		ClearPageIsolated(from);
+	unlock_page(to);
+	unlock_page(from);
+	put_page(to);
+	list_add(&from->lru, &pages);
+	if (ret)
+		putback_movable_pages(&pages);
+	else
+		pages_put(&pages);
+	return ret;
+}
+
 static void devices_migrate(struct kunit *test)
 {
 	static const enum migrate_mode modes[] = {
@@ -509,9 +539,14 @@ static void devices_migrate(struct kunit *test)
 	fake = device_with(test, like, SOME);
 	vb = fake_vb(fake);
 	for (i = 0; i < ARRAY_SIZE(modes); i++) {
+		KUNIT_EXPECT_EQ_MSG(test, device_move_one(fake, modes[i]), 0,
+				    "%s: mode %d", like->name, modes[i]);
+		msleep(20);
 		nr = modes[i] == MIGRATE_ASYNC ? min(vb->migration.nr_moves, 5U) : 40;
 		KUNIT_EXPECT_EQ_MSG(test, device_migrate(fake, nr, modes[i]), nr,
 				    "%s: mode %d", like->name, modes[i]);
+		/* Who settles the moves has the lock for a moment. */
+		msleep(20);
 		FAKE_EXPECT_SOON(fake, fake_pages_out() == SOME, 10000);
 		FAKE_EXPECT_SOON(fake, !READ_ONCE(vb->info.isolated_pages), 1000);
 		KUNIT_EXPECT_EQ(test, fake->nr_held, SOME);
