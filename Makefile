@@ -6,7 +6,7 @@ BALLOON := tools/testing/selftests/balloon
 PYTHON := python3 -B
 
 .DEFAULT_GOAL := help
-.PHONY: help run check bench page-cache pressure shell target module clean distclean python
+.PHONY: help run check kunit bench page-cache pressure shell target module clean distclean python
 
 help:
 	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
@@ -22,6 +22,11 @@ help:
 	@echo '                 KERNEL=debug  in guests of a kernel with KASAN, lockdep and the like, which'
 	@echo '                         is built from source first (about 15 minutes)'
 	@echo '                 leaves the logs in out/check'
+	@echo 'make kunit     the driver against devices that QEMU cannot play, in User Mode Linux'
+	@echo '                 (about 6 minutes, later under 1)'
+	@echo '                 TESTS="virtio_balloon_device.oom*"  only these'
+	@echo '                 MODULE=file.c  test another driver'
+	@echo '                 leaves the log in out/kunit'
 	@echo 'make bench     how fast memory moves, the kernel'"'"'s driver beside this one (about 30 minutes)'
 	@echo '                 QUICK=1  one round of the main rows (3 minutes)     ROUNDS=5'
 	@echo '                 ROWS="untouched counts"  only these'
@@ -56,6 +61,9 @@ run: python
 
 check: python
 	@$(PYTHON) $(BALLOON)/check.py
+
+kunit: python
+	@$(PYTHON) $(BALLOON)/kunit.py
 
 bench: python
 	@$(PYTHON) $(BALLOON)/speed.py

@@ -57,6 +57,7 @@
 #include <linux/atomic.h>
 #include <linux/balloon_compaction.h>
 #include <linux/debugfs.h>
+#include <linux/device.h>
 #include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/list_sort.h>
@@ -65,7 +66,6 @@
 #include <linux/mutex.h>
 #include <linux/oom.h>
 #include <linux/page_reporting.h>
-#include <linux/pm_wakeup.h>
 #include <linux/shrinker.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
@@ -1671,23 +1671,41 @@ static bool move_settle(struct virtio_balloon *vb, struct balloon_move *move,
 }
 
 /* Returns whether moves are still under way. */
-static bool migration_settle(struct virtio_balloon *vb)
+static bool moves_settle(struct virtio_balloon *vb)
 {
 	struct balloon_migration *m = &vb->migration;
 	bool over = true;
 	unsigned int i;
 
-	mutex_lock(&m->lock);
+	lockdep_assert_held(&m->lock);
 	for (i = 0; i < m->nr_moves; i++)
 		over &= move_settle(vb, &m->moves[i], false);
-	mutex_unlock(&m->lock);
 	return !over;
 }
 
+static bool migration_settle(struct virtio_balloon *vb)
+{
+	bool under_way;
+
+	mutex_lock(&vb->migration.lock);
+	under_way = moves_settle(vb);
+	mutex_unlock(&vb->migration.lock);
+	return under_way;
+}
+
+/*
+ * It does not queue for the lock, as callers who only try would find it taken
+ * until this has run.  Whoever has it now queues this work again afterwards.
+ */
 static void migration_work_fn(struct work_struct *work)
 {
-	migration_settle(container_of(work, struct virtio_balloon,
-				      migration.work));
+	struct virtio_balloon *vb = container_of(work, struct virtio_balloon,
+						 migration.work);
+
+	if (!mutex_trylock(&vb->migration.lock))
+		return;
+	moves_settle(vb);
+	mutex_unlock(&vb->migration.lock);
 }
 
 #ifdef CONFIG_BALLOON_COMPACTION
@@ -1821,6 +1839,7 @@ static int balloon_migrate(struct balloon_dev_info *info, struct page *to,
 		return -EAGAIN;
 	ret = migration_move(vb, to, from, mode != MIGRATE_ASYNC);
 	mutex_unlock(&m->lock);
+	queue_work(vb->publish_wq, &m->work);
 	if (ret)
 		balloon_count(vb, COUNT_MIGRATE_DECLINED, 1);
 	return ret;
@@ -2225,10 +2244,12 @@ static int balloon_report(struct page_reporting_dev_info *core,
 {
 	struct virtio_balloon *vb = container_of(core, struct virtio_balloon,
 						 report.core);
-	int err = 0;
+	int err;
 
 	if (!mutex_trylock(&vb->report.lock))
 		return -EBUSY;
+	/* A frozen device has no queue to ask how much it holds. */
+	err = READ_ONCE(vb->stopping) ? -EBUSY : 0;
 	while (nents && !err) {
 		unsigned int nr = report_cut(vb, sg, nents);
 
@@ -3262,6 +3283,7 @@ static void queues_delete(struct virtio_balloon *vb)
 	if (vb->queue[QUEUE_INFLATE].vq)
 		vb->vdev->config->del_vqs(vb->vdev);
 	for (id = 0; id < QUEUE_NR; id++) {
+		queue_set_dead(&vb->queue[id], true);
 		vb->queue[id].vq = NULL;
 		vb->queue[id].owners = 0;
 		vb->queue[id].late = 0;
@@ -3772,3 +3794,7 @@ module_exit(balloon_exit);
 
 MODULE_DESCRIPTION("Guest driver for the virtio memory balloon");
 MODULE_LICENSE("GPL");
+
+#if IS_ENABLED(CONFIG_VIRTIO_BALLOON_KUNIT_TEST)
+#include "tests/virtio_balloon_test.c"
+#endif

@@ -48,6 +48,7 @@ PACKAGES = {
                       "patch", "e2fsprogs", SOURCE_PACKAGE],
     "kernel": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "patch", "perl", "bc",
                "bison", "flex", "libelf-dev", "kmod"],
+    "kunit": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "perl", "bc", "bison", "flex"],
 }
 
 # The parts of the kernel source that the checks read; all of it would be 1.4 GB.
