@@ -2955,7 +2955,8 @@ static int hint_blocks(struct virtio_balloon *vb)
 
 	while (!err && !hint_superseded(vb)) {
 		err = queue_wait(q, hint_has_room, q, WORKER_TIMEOUT);
-		if (!err)
+		/* The host may have had enough meanwhile. */
+		if (!err && !hint_superseded(vb))
 			err = hint_block(q);
 		cond_resched();
 	}

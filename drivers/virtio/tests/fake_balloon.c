@@ -677,6 +677,8 @@ static void fake_answer(struct fake_queue *fq, struct fake_request *req)
 	req->busy = false;
 	fq->nr_pending--;
 	fq->nr_answered++;
+	if (fake->rations[fq->role] && !--fake->rations[fq->role])
+		fake->withheld |= BIT(fq->role);
 	fake_push(fq, req->head);
 	if (fake_is(fake, FAKE_TWICE) && fq->nr_answered == 3)
 		fake_push(fq, req->head);
@@ -1154,6 +1156,10 @@ static void fake_later_fn(struct kthread_work *work)
 	struct fake_balloon *fake = container_of(work, struct fake_balloon,
 						 later.work);
 
+	if (fake->breaks_later) {
+		fake_break(fake);
+		return;
+	}
 	mutex_lock(&fake->busy);
 	fake->withheld = 0;
 	mutex_unlock(&fake->busy);
@@ -1169,6 +1175,32 @@ static void fake_release_later(struct fake_balloon *fake, unsigned int ms)
 {
 	kthread_queue_delayed_work(fake->thread, &fake->later,
 				   msecs_to_jiffies(ms));
+}
+
+/**
+ * fake_break_later() - break the device
+ * @fake: the device
+ * @ms: when
+ */
+static void fake_break_later(struct fake_balloon *fake, unsigned int ms)
+{
+	fake->breaks_later = true;
+	kthread_queue_delayed_work(fake->thread, &fake->later,
+				   msecs_to_jiffies(ms));
+}
+
+/**
+ * fake_ration() - answer so many requests, then no more
+ * @fake: the device
+ * @role: of which queue
+ * @nr: requests
+ */
+static void fake_ration(struct fake_balloon *fake, enum balloon_queue_id role,
+			unsigned int nr)
+{
+	mutex_lock(&fake->busy);
+	fake->rations[role] = nr;
+	mutex_unlock(&fake->busy);
 }
 
 /**

@@ -184,7 +184,7 @@ struct fake_queue {
  * @released: the last reference to @vdev is gone
  * @thread: where it works
  * @work: looks at all queues
- * @later: answers what is withheld, after a while
+ * @later: answers what is withheld, or breaks the device, after a while
  * @busy: held while it works, and while it is reset
  * @status: the virtio status
  * @config: the configuration space; words of 32 bits, never torn
@@ -195,6 +195,8 @@ struct fake_queue {
  * @roles: the device's own numbering of its queues
  * @nr_roles: length of @roles
  * @withheld: roles that are not answered, a bit each
+ * @rations: answers that are left until a role is withheld, 0 for no limit
+ * @breaks_later: @later breaks the device instead
  * @broken: does nothing any more
  * @fail_find: fail the next find_vqs() with this
  * @shrink: the next find_vqs() makes the queues of this size
@@ -249,6 +251,8 @@ struct fake_balloon {
 	enum balloon_queue_id roles[QUEUE_NR];
 	unsigned int nr_roles;
 	unsigned long withheld;
+	unsigned int rations[QUEUE_NR];
+	bool breaks_later;
 	bool broken;
 	int fail_find;
 	unsigned int shrink;

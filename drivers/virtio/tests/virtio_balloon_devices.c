@@ -212,6 +212,16 @@ static struct fake_balloon *device_with(struct kunit *test,
 	return fake;
 }
 
+/* A wait that nobody ended by an interrupt is a slice of 200 ms. */
+static void device_expect_prompt(struct kunit *test, unsigned long begun)
+{
+	const struct fake_like *like = test->param_value;
+
+	if (device_is_prompt(like))
+		KUNIT_EXPECT_LT_MSG(test, jiffies_to_msecs(jiffies - begun), 190,
+				    "%s: an answer was not noticed", like->name);
+}
+
 /* --- Inflation and deflation ------------------------------------------- */
 
 static void device_breaks(struct kunit *test, const struct fake_like *like)
@@ -253,22 +263,22 @@ static void devices_inflate(struct kunit *test)
 	KUNIT_EXPECT_LE_MSG(test, fake->nr_actual,
 			    atomic_long_read(&vb->counter[COUNT_INFLATE_BATCHES]) + 1,
 			    "%s: V8: more writes than batches", like->name);
-	/* A wait that nobody ended by an interrupt is a slice of 200 ms. */
-	if (device_is_prompt(like))
-		KUNIT_EXPECT_LT_MSG(test, jiffies_to_msecs(jiffies - begun), 190,
-				    "%s: an answer was not noticed", like->name);
+	device_expect_prompt(test, begun);
 }
 
 static void devices_deflate(struct kunit *test)
 {
 	const struct fake_like *like = test->param_value;
 	struct fake_balloon *fake;
+	unsigned long begun;
 
 	device_needs(test, U64_MAX);
 	fake = device_with(test, like, SOME);
+	begun = jiffies;
 	device_reach(fake, SOME / 3);
 	device_reach(fake, SOME / 3 + 1);
 	device_reach(fake, 0);
+	device_expect_prompt(test, begun);
 	KUNIT_EXPECT_EQ(test, fake->nr_inflated, fake->nr_deflated);
 }
 
@@ -295,7 +305,7 @@ static unsigned long device_oom(struct fake_balloon *fake)
 static void devices_oom(struct kunit *test)
 {
 	const struct fake_like *like = test->param_value;
-	unsigned long freed, step = SZ_2M >> PAGE_SHIFT, sum = 0;
+	unsigned long freed, step = SZ_2M >> PAGE_SHIFT, sum = 0, begun;
 	struct virtio_balloon *vb;
 	struct fake_balloon *fake;
 	unsigned int i;
@@ -303,6 +313,7 @@ static void devices_oom(struct kunit *test)
 	device_needs(test, OOM);
 	fake = device_with(test, like, SOME);
 	vb = fake_vb(fake);
+	begun = jiffies;
 	for (i = 0; i < 3; i++, step *= 2) {
 		unsigned long before = fake->nr_deflated;
 
@@ -314,6 +325,7 @@ static void devices_oom(struct kunit *test)
 		sum += freed;
 		KUNIT_EXPECT_EQ(test, fake_pages_out(), SOME - sum);
 	}
+	device_expect_prompt(test, begun);
 	FAKE_EXPECT_SOON(fake, READ_ONCE(fake->actual) == (SOME - sum) << WIRE_SHIFT,
 			 1000);
 	/* F33: inflation must not take it back at once, but some time. */
@@ -579,17 +591,17 @@ static void devices_remove(struct kunit *test)
 }
 
 static struct kunit_case devices_cases[] = {
-	KUNIT_CASE_PARAM(devices_inflate, devices_gen_params),
-	KUNIT_CASE_PARAM(devices_deflate, devices_gen_params),
-	KUNIT_CASE_PARAM(devices_oom, devices_gen_params),
+	KUNIT_CASE_PARAM_ATTR(devices_inflate, devices_gen_params, { .speed = KUNIT_SPEED_SLOW }),
+	KUNIT_CASE_PARAM_ATTR(devices_deflate, devices_gen_params, { .speed = KUNIT_SPEED_SLOW }),
+	KUNIT_CASE_PARAM_ATTR(devices_oom, devices_gen_params, { .speed = KUNIT_SPEED_SLOW }),
 	KUNIT_CASE_PARAM(devices_statistics, devices_gen_params),
-	KUNIT_CASE_PARAM(devices_hint, devices_gen_params),
-	KUNIT_CASE_PARAM(devices_report, devices_gen_params),
-	KUNIT_CASE_PARAM(devices_suspend, devices_gen_params),
+	KUNIT_CASE_PARAM_ATTR(devices_hint, devices_gen_params, { .speed = KUNIT_SPEED_SLOW }),
+	KUNIT_CASE_PARAM_ATTR(devices_report, devices_gen_params, { .speed = KUNIT_SPEED_SLOW }),
+	KUNIT_CASE_PARAM_ATTR(devices_suspend, devices_gen_params, { .speed = KUNIT_SPEED_SLOW }),
 #ifdef CONFIG_BALLOON_COMPACTION
-	KUNIT_CASE_PARAM(devices_migrate, devices_gen_params),
+	KUNIT_CASE_PARAM_ATTR(devices_migrate, devices_gen_params, { .speed = KUNIT_SPEED_SLOW }),
 #endif
-	KUNIT_CASE_PARAM(devices_remove, devices_gen_params),
+	KUNIT_CASE_PARAM_ATTR(devices_remove, devices_gen_params, { .speed = KUNIT_SPEED_SLOW }),
 	{}
 };
 

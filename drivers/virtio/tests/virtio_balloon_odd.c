@@ -83,6 +83,42 @@ static void odd_deflation_stalls(struct kunit *test)
 	device_reach(fake, 0);
 }
 
+/* It answers some of a batch: these count, and can be taken back. */
+static void odd_inflation_stalls_halfway(struct kunit *test)
+{
+	struct fake_balloon *fake = fake_new(test, &odd_strict);
+	unsigned long some;
+
+	fake_ration(fake, QUEUE_INFLATE, 10);
+	fake_target(fake, SOME);
+	FAKE_EXPECT_SOON(fake, status_stalled(fake_vb(fake)), 31000);
+	some = fake->nr_held;
+	KUNIT_EXPECT_GT(test, some, 2 * BLOCK_PAGES);
+	KUNIT_EXPECT_LT(test, some, SOME);
+	FAKE_EXPECT_SOON(fake, fake->actual == some << WIRE_SHIFT, 1000);
+	KUNIT_EXPECT_EQ(test, device_oom(fake), BLOCK_PAGES);
+	KUNIT_EXPECT_EQ(test, fake->nr_held, some - BLOCK_PAGES);
+	fake_check_claims(fake);
+	fake_release(fake, QUEUE_INFLATE);
+	FAKE_EXPECT_SOON(fake, fake->actual == (SOME - BLOCK_PAGES) << WIRE_SHIFT, 1000);
+	FAKE_EXPECT_SOON(fake, fake->actual == SOME << WIRE_SHIFT, 20000);
+}
+
+static void odd_deflation_stalls_halfway(struct kunit *test)
+{
+	struct fake_balloon *fake = device_with(test, &odd_strict, SOME);
+	unsigned long some = 10 * REQUEST_WIRE_MIN >> WIRE_SHIFT;
+
+	fake_ration(fake, QUEUE_DEFLATE, 10);
+	fake_target(fake, 0);
+	FAKE_EXPECT_SOON(fake, status_stalled(fake_vb(fake)), 31000);
+	KUNIT_EXPECT_EQ(test, fake_pages_out(), SOME - some);
+	fake_check_claims(fake);
+	fake_release(fake, QUEUE_DEFLATE);
+	FAKE_EXPECT_SOON(fake, !fake_pages_out(), 1000);
+	device_reach(fake, SOME);
+}
+
 static void odd_removal_while_inflation_stalls(struct kunit *test)
 {
 	struct fake_balloon *fake = fake_new(test, &odd_plain);
@@ -288,6 +324,52 @@ static void odd_oom_worker_is_stuck(struct kunit *test)
 	fake_release(fake, QUEUE_INFLATE);
 	FAKE_EXPECT_SOON(fake, fake->actual == SOME << WIRE_SHIFT, 1000);
 	KUNIT_EXPECT_GT(test, device_oom(fake), 0UL);
+}
+
+/* Worker, OOM and migration have their own slots of a ring, however small. */
+static void odd_oom_while_deflating(struct kunit *test)
+{
+	static const struct fake_like tiny = {
+		.name = "a tiny device",
+		.offered = V1 | EVENTS | TELL | EVERY,
+		.size = { 4 },
+		.config_len = 16,
+		.traits = FAKE_REVERSES,
+	};
+	static const struct fake_like * const likes[] = { &odd_strict, &tiny };
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(likes); i++) {
+		struct fake_balloon *fake = device_with(test, likes[i], MANY);
+
+		fake_withhold(fake, QUEUE_INFLATE);
+		fake_withhold(fake, QUEUE_DEFLATE);
+		fake_target(fake, SOME);
+		FAKE_ASSERT_SOON(fake, READ_ONCE(fake->queue[QUEUE_DEFLATE].nr_seen), 1000);
+#ifdef CONFIG_BALLOON_COMPACTION
+		KUNIT_EXPECT_EQ(test, device_move_one(fake, MIGRATE_ASYNC), 0);
+#endif
+		fake_release_later(fake, 1000);
+		KUNIT_EXPECT_GT(test, device_oom(fake), 0UL);
+		FAKE_EXPECT_SOON(fake, fake->actual == SOME << WIRE_SHIFT, 10000);
+		FAKE_EXPECT_SOON(fake, fake_pages_out() == SOME, 1000);
+		device_reach(fake, 0);
+		fake_remove(fake);
+	}
+}
+
+/* The notifier comes back as soon as there is nobody to wait for. */
+static void odd_oom_when_the_device_breaks(struct kunit *test)
+{
+	struct fake_balloon *fake = device_with(test, &odd_strict, SOME);
+	unsigned long begun = jiffies;
+
+	fake_withhold(fake, QUEUE_DEFLATE);
+	fake_break_later(fake, 1000);
+	KUNIT_EXPECT_EQ(test, device_oom(fake), 0UL);
+	ODD_EXPECT_TOOK(test, begun, 900, 1500);
+	KUNIT_EXPECT_EQ(test, fake_pages_out(), SOME);
+	fake_check_claims(fake);
 }
 
 static void odd_oom_empty_balloon(struct kunit *test)
@@ -711,7 +793,9 @@ static void odd_hint_unanswered(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, fake_pages_out(), HINT_POSTED_MAX * BLOCK_PAGES);
 	fake_release(fake, QUEUE_HINT);
 	FAKE_EXPECT_SOON(fake, !fake_pages_out(), 1000);
-	KUNIT_EXPECT_EQ(test, fake->nr_hint_stops, 1UL);
+	FAKE_EXPECT_SOON(fake, READ_ONCE(fake->nr_hint_stops) == 1, 1000);
+	KUNIT_EXPECT_EQ_MSG(test, fake->nr_hinted, (unsigned long)HINT_POSTED_MAX,
+			    "S23: hinted after DONE");
 }
 
 /* F11 */
@@ -755,6 +839,29 @@ static void odd_oom_takes_hinted_blocks(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, device_oom(fake), (unsigned long)(SZ_64M >> PAGE_SHIFT));
 	KUNIT_EXPECT_LE(test, fake_pages_out(), before - (SZ_64M >> PAGE_SHIFT));
 	KUNIT_EXPECT_EQ(test, fake->nr_held, SOME);
+}
+
+/* A run that goes on would take at once what memory pressure got back. */
+static void odd_oom_ends_a_hint_run(struct kunit *test)
+{
+	static const struct fake_like like = {
+		.name = "a slow device",
+		.offered = V1 | EVENTS | EVERY,
+		.size = { 128 },
+		.config_len = 16,
+		.delay_ms = 40,
+	};
+	struct fake_balloon *fake = fake_new(test, &like);
+	unsigned long hinted;
+
+	fake_hint(fake, 5);
+	FAKE_ASSERT_SOON(fake, READ_ONCE(fake->nr_hinted) > 50, 10000);
+	KUNIT_EXPECT_GT(test, device_oom(fake), 0UL);
+	hinted = fake->nr_hinted;
+	FAKE_EXPECT_SOON(fake, READ_ONCE(fake->nr_hint_stops) == 1, 5000);
+	KUNIT_EXPECT_LE(test, fake->nr_hinted, hinted + HINT_POSTED_MAX);
+	msleep(2000);
+	KUNIT_EXPECT_EQ(test, fake->nr_hint_starts, 1UL);
 }
 
 /* --- Probe ------------------------------------------------------------- */
@@ -811,6 +918,24 @@ static void odd_only_what_is_negotiated(struct kunit *test)
 	fake_hint(fake, 5);
 	msleep(1000);
 	KUNIT_EXPECT_EQ(test, fake->nr_held, SOME);
+}
+
+/* F31: only one device of a kernel can report; the other is a balloon still. */
+static void odd_two_devices(struct kunit *test)
+{
+	struct fake_balloon *first = fake_new(test, &odd_free);
+	struct fake_balloon *second = fake_new(test, &odd_free);
+
+	KUNIT_EXPECT_TRUE(test, fake_vb(first)->report.registered);
+	KUNIT_EXPECT_FALSE(test, fake_vb(second)->report.registered);
+	device_reach(second, SOME);
+	fake_target(first, SOME);
+	FAKE_EXPECT_SOON(first, first->actual == SOME << WIRE_SHIFT, 1000);
+	KUNIT_EXPECT_GT(test, device_oom(first), 0UL);
+	KUNIT_EXPECT_GT(test, device_oom(second), 0UL);
+	fake_remove(first);
+	KUNIT_EXPECT_LT(test, fake_pages_out(), SOME);
+	fake_remove(second);
 }
 
 /* Losing hinting is better than losing the balloon. */
@@ -1005,60 +1130,66 @@ static void odd_status_is_true(struct kunit *test)
 }
 
 static struct kunit_case odd_cases[] = {
-	KUNIT_CASE(odd_inflation_stalls),
-	KUNIT_CASE(odd_deflation_stalls),
-	KUNIT_CASE(odd_removal_while_inflation_stalls),
-	KUNIT_CASE(odd_removal_while_deflation_stalls),
-	KUNIT_CASE(odd_removal_after_a_stall),
+	KUNIT_CASE_SLOW(odd_inflation_stalls),
+	KUNIT_CASE_SLOW(odd_deflation_stalls),
+	KUNIT_CASE_SLOW(odd_inflation_stalls_halfway),
+	KUNIT_CASE_SLOW(odd_deflation_stalls_halfway),
+	KUNIT_CASE_SLOW(odd_removal_while_inflation_stalls),
+	KUNIT_CASE_SLOW(odd_removal_while_deflation_stalls),
+	KUNIT_CASE_SLOW(odd_removal_after_a_stall),
 	KUNIT_CASE(odd_device_vanishes_in_inflation),
 	KUNIT_CASE(odd_device_vanishes_when_full),
-	KUNIT_CASE(odd_oom_late_may_tell),
-	KUNIT_CASE(odd_oom_late_must_tell),
-	KUNIT_CASE(odd_oom_finds_late_answer),
-	KUNIT_CASE(odd_oom_late_at_reset),
-	KUNIT_CASE(odd_oom_late_at_reset_strict),
-	KUNIT_CASE(odd_oom_takes_held_blocks),
+	KUNIT_CASE_SLOW(odd_oom_late_may_tell),
+	KUNIT_CASE_SLOW(odd_oom_late_must_tell),
+	KUNIT_CASE_SLOW(odd_oom_finds_late_answer),
+	KUNIT_CASE_SLOW(odd_oom_late_at_reset),
+	KUNIT_CASE_SLOW(odd_oom_late_at_reset_strict),
+	KUNIT_CASE_SLOW(odd_oom_takes_held_blocks),
 	KUNIT_CASE(odd_oom_waits_for_the_worker),
-	KUNIT_CASE(odd_oom_worker_is_stuck),
+	KUNIT_CASE_SLOW(odd_oom_worker_is_stuck),
+	KUNIT_CASE_SLOW(odd_oom_while_deflating),
+	KUNIT_CASE(odd_oom_when_the_device_breaks),
 	KUNIT_CASE(odd_oom_empty_balloon),
-	KUNIT_CASE(odd_target_ends_rest_once),
-	KUNIT_CASE(odd_frozen_is_quiet),
+	KUNIT_CASE_SLOW(odd_target_ends_rest_once),
+	KUNIT_CASE_SLOW(odd_frozen_is_quiet),
 	KUNIT_CASE(odd_removed_while_frozen),
-	KUNIT_CASE(odd_frozen_while_stalled),
+	KUNIT_CASE_SLOW(odd_frozen_while_stalled),
 	KUNIT_CASE(odd_restored_with_less),
 	KUNIT_CASE(odd_restore_without_queues),
-	KUNIT_CASE(odd_sleep_stops_inflation),
-	KUNIT_CASE(odd_report_waits_for_the_device),
-	KUNIT_CASE(odd_report_outstanding_at_removal),
-	KUNIT_CASE(odd_report_outstanding_at_freeze),
-	KUNIT_CASE(odd_report_of_a_broken_device),
-	KUNIT_CASE(odd_own_report_is_late),
-	KUNIT_CASE(odd_own_report_late_at_removal),
+	KUNIT_CASE_SLOW(odd_sleep_stops_inflation),
+	KUNIT_CASE_SLOW(odd_report_waits_for_the_device),
+	KUNIT_CASE_SLOW(odd_report_outstanding_at_removal),
+	KUNIT_CASE_SLOW(odd_report_outstanding_at_freeze),
+	KUNIT_CASE_SLOW(odd_report_of_a_broken_device),
+	KUNIT_CASE_SLOW(odd_own_report_is_late),
+	KUNIT_CASE_SLOW(odd_own_report_late_at_removal),
 #ifdef CONFIG_BALLOON_COMPACTION
 	KUNIT_CASE(odd_moves_all_under_way),
 	KUNIT_CASE(odd_moves_answered_out_of_order),
-	KUNIT_CASE(odd_moves_under_way_at_reset),
-	KUNIT_CASE(odd_move_waits_with_a_bound),
+	KUNIT_CASE_SLOW(odd_moves_under_way_at_reset),
+	KUNIT_CASE_SLOW(odd_move_waits_with_a_bound),
 	KUNIT_CASE(odd_move_to_a_wide_pfn),
-	KUNIT_CASE(odd_deflation_waits_for_isolated),
+	KUNIT_CASE_SLOW(odd_deflation_waits_for_isolated),
 #endif
-	KUNIT_CASE(odd_hint_unanswered),
-	KUNIT_CASE(odd_hint_at_removal),
+	KUNIT_CASE_SLOW(odd_hint_unanswered),
+	KUNIT_CASE_SLOW(odd_hint_at_removal),
 	KUNIT_CASE(odd_hint_superseded),
 	KUNIT_CASE(odd_oom_takes_hinted_blocks),
+	KUNIT_CASE_SLOW(odd_oom_ends_a_hint_run),
 	KUNIT_CASE(odd_probe_without_get),
 	KUNIT_CASE(odd_probe_without_queues),
 	KUNIT_CASE(odd_probe_tiny_rings),
 	KUNIT_CASE(odd_only_what_is_negotiated),
+	KUNIT_CASE(odd_two_devices),
 	KUNIT_CASE(odd_tiny_hint_ring),
 	KUNIT_CASE(odd_poison_is_set),
 	KUNIT_CASE(odd_poison_unknown_no_reports),
 	KUNIT_CASE(odd_poison_is_declined),
-	KUNIT_CASE(odd_target_of_everything),
+	KUNIT_CASE_SLOW(odd_target_of_everything),
 	KUNIT_CASE(odd_target_moves_fast),
 	KUNIT_CASE(odd_interrupts_change_nothing),
 	KUNIT_CASE(odd_managed_pages),
-	KUNIT_CASE(odd_status_is_true),
+	KUNIT_CASE_SLOW(odd_status_is_true),
 	{}
 };
 
