@@ -9,9 +9,6 @@
  * read meanwhile: all instructions first, then, range by range, those of every
  * 16 bytes of the guest's code there. What the emulator translates as one piece
  * counts where it begins: a function, or a part of one.
- *
- * Debian has no header for plugins; what is used of QEMU's plugin interface is
- * declared here.
  */
 #include <fcntl.h>
 #include <stdbool.h>
@@ -22,19 +19,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "qemu_plugin.h"
+
 #define EXPORT		__attribute__((visibility("default")))
 #define GRAIN		16	/* functions begin at multiples of it */
 #define RANGES_MAX	4
-
-enum { INLINE_ADD };
-
-typedef void translated_fn(uint64_t id, void *block);
-
-extern void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, translated_fn *fn);
-extern void qemu_plugin_register_vcpu_tb_exec_inline(void *block, int operation,
-						     void *counter, uint64_t value);
-extern size_t qemu_plugin_tb_n_insns(const void *block);
-extern uint64_t qemu_plugin_tb_vaddr(const void *block);
 
 EXPORT int qemu_plugin_version = 1;
 
