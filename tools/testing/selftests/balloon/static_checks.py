@@ -23,6 +23,9 @@ EXCUSED = {
     HEADER: ["MACRO_ARG_REUSE"],
     # The kernel's page flag functions; what makes their names is a macro, so they are found nowhere.
     DRIVER: ["CAMELCASE"],
+    # Programs of the host, which knows no kernel types.
+    **{f"tools/testing/selftests/balloon/host/{name}": ["PREFER_KERNEL_TYPES"]
+       for name in ("insn_count.c", "qemu_plugin.h")},
     # The form that the tracing macros ask for is no form that checkpatch knows.
     TRACE: ["PARENTHESIS_ALIGNMENT", "OPEN_ENDED_LINE"],
 }
