@@ -87,7 +87,7 @@ def check_arguments(args):
 def print_list(chosen):
     for test in chosen:
         where = "in a guest" if test.parts else "here"
-        print(f'{test.name:17} {where:10}  {test.about}' + (" (ALL=1)" if test.slow else ""))
+        print(f'{test.name:20} {where:10}  {test.about}' + (" (ALL=1)" if test.slow else ""))
 
 
 # --- what guests are made of ------------------------------------------------------------------
@@ -109,7 +109,7 @@ def build_programs():
                         f"KSFT_HARNESS_DIR={harness}"], setup.CACHE / "programs.log")
 
     built = setup.cached(setup.CACHE / "build" / f"programs-{key}", build)
-    return {path.name: path for path in built.glob("*_test")}
+    return {path.name: path for path in built.iterdir() if path.suffix != ".o"}
 
 
 def build_module(which):

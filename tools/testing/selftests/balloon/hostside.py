@@ -45,6 +45,36 @@ def last_buffer(guest, queue):
     return b"".join(guest_memory(guest, one["addr"], one["len"]) for one in found["descs"])
 
 
+class StatsWatch:
+    """Notes when the guest's statistics come in, on a thread of its own."""
+
+    def __init__(self, guest):
+        self.guest = guest
+        self.longest = 0
+        self.error = None
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.thread.start()
+
+    def _watch(self):
+        try:
+            last, since = self.guest.stats()["last-update"], time.monotonic()
+            while not self.stopping.wait(0.02):
+                found, now = self.guest.stats()["last-update"], time.monotonic()
+                self.longest = max(self.longest, now - since)
+                if found != last:
+                    last, since = found, now
+        except vm.GuestError as error:
+            self.error = error
+
+    def end(self):
+        self.stopping.set()
+        self.thread.join()
+        if self.error:
+            raise self.error
+        return self.longest
+
+
 class TestRequests:
     """Handlers named as in vm.HostRequests; `attach` puts them beside those of a running guest."""
 
@@ -52,6 +82,7 @@ class TestRequests:
         self.guest = guest
         self.sleep = None       # the thread that wakes the guest
         self.asleep = None      # what that one saw
+        self.watch = None       # of the statistics
         self.restored = 0       # how often the guest went back to its snapshot
 
     @classmethod
@@ -86,6 +117,14 @@ class TestRequests:
                 time.sleep(0.02)
             last = now
         return last
+
+    def do_stats_watch(self):
+        """Begins to note when statistics come in."""
+        self.watch = StatsWatch(self.guest)
+
+    def do_stats_longest(self):
+        """Ends that; the longest time without any, in ms."""
+        return round(self.watch.end() * 1000)
 
     def do_hint_last(self):
         """What the device took last from the hint queue, if that was a command."""

@@ -33,6 +33,10 @@ ONE_THREAD = "tcg,thread=single"
 PLAIN = Boot("plain", "page-poison=off", accel=ONE_THREAD)
 OOM = Boot("oom", "page-poison=off,deflate-on-oom=on", disk_mib=672)
 OOM_PROBED = Boot("oom-probed", OOM.balloon, accel=ONE_THREAD)
+NODES = Boot("nodes", OOM.balloon, extra=tuple(
+    word for node in range(2) for word in (
+        "-object", f"memory-backend-ram,id=node{node},size=512M",
+        "-numa", f"node,nodeid={node},memdev=node{node},cpus={node}")))
 HINT = Boot("hint", "page-poison=off,free-page-hint=on", accel=ONE_THREAD)
 # For the negotiation only, so they are small: they boot faster.
 EVERYTHING = Boot("everything", "page-poison=on,deflate-on-oom=on,free-page-hint=on,"
@@ -135,6 +139,26 @@ TESTS = (
              "oom_test -t no_panic"),
     in_guest("oom-off", "without the feature the program is killed and the balloon stays", 5, PLAIN,
              "oom_test -f off", allow=OOM_KILL),
+
+    in_guest("oom-threads", "800 MiB touched all over by four threads: nothing is killed", 10, OOM,
+             "pressure_test -t scattered_heap"),
+    in_guest("oom-huge", "the same with huge pages", 10, OOM, "pressure_test -t huge_pages"),
+    in_guest("oom-while-inflating", "a program starts while the balloon grows (U6)", 40, OOM,
+             "pressure_test -t while_inflating"),
+    in_guest("oom-rest", "inflation rests after an OOM, and comes back by itself (F33)", 40,
+             OOM_PROBED, "pressure_test -t rests_and_comes_back"),
+    in_guest("oom-targets", "new targets while inflation rests", 20, OOM,
+             "pressure_test -t targets_while_resting"),
+    in_guest("oom-stats", "statistics are answered within a second (U24)", 10, OOM,
+             "pressure_test -t statistics"),
+    in_guest("impossible-target", "is asked for seldom, and logged once (U7)", 25, OOM,
+             "pressure_test -t impossible_target"),
+    in_guest("fork-load", "short processes in what the balloon leaves: none is killed", 15, OOM,
+             "pressure_test -t short_processes"),
+    in_guest("memcg-oom", "a container at its limit leaves the balloon alone", 5, OOM,
+             "pressure_test -t container", allow=OOM_KILL),
+    in_guest("cpuset-oom", "a full node takes the balloon once, and then the kernel kills", 40,
+             NODES, "pressure_test -t policy -t cpuset", allow=OOM_KILL),
 
     in_guest("drop-caches", "drop_caches leaves the balloon alone (U4)", 8, OOM,
              "cache_test -t dropping"),

@@ -125,6 +125,9 @@ int hog_wait(struct hog *hog, int seconds);
 bool hog_alive(struct hog *hog);
 void hog_end(struct hog *hog);
 
+/* A program beside the tests, with its arguments; its exit code, or -1 */
+int program_run(const char *command);
+
 /* Events; the trace buffer holds what hit since probes_start() or trace_start() */
 bool probe_add(const char *name, const char *format, ...)
 	__printf(2, 3);

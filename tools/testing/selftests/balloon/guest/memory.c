@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Memory with a content that can be checked, and processes that hog it. */
 #include <errno.h>
+#include <libgen.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -193,4 +195,29 @@ void hog_end(struct hog *hog)
 	waitpid(hog->pid, NULL, 0);
 	close(hog->said);
 	hog->pid = 0;
+}
+
+/* As a hog, it and all that it starts are the first to be killed if any are */
+int program_run(const char *command)
+{
+	char line[PATH_MAX], *here;
+	int status;
+	pid_t pid;
+
+	here = realpath("/proc/self/exe", NULL);
+	if (!here)
+		return -1;
+	snprintf(line, sizeof(line), "exec %s/%s >/dev/null", dirname(here), command);
+	free(here);
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		write_file("/proc/self/oom_score_adj", "1000");
+		execl("/bin/sh", "sh", "-c", line, NULL);
+		_exit(127);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		return -1;
+	return WEXITSTATUS(status);
 }
