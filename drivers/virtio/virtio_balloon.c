@@ -36,7 +36,8 @@
  * write of "actual".  Each batch has an owner: the size worker (or removal, once
  * the worker is disabled), who holds the OOM lock, who holds the migration lock.
  * Every owner has its own slots of a ring, so that posting never fails for want
- * of room.
+ * of room.  The size worker has two batches: while the device has one, it fills
+ * the other, and sends that before it settles the first.
  *
  * Locks, outermost first:
  *
@@ -273,7 +274,9 @@ struct balloon_request {
  * @request_wire: PFNs that fit one request; never changes
  * @used: requests that are not idle, from the first; by the owner
  * @blocks: whole blocks among the pages; by the owner
- * @took_ns: from the kick to the answer; by the owner
+ * @begun_ns: when it was submitted; by the owner
+ * @answered_ns: when the last answer came; under the queue's lock
+ * @took_ns: from the one to the other; by the owner
  * @unanswered: requests that the device has; under the queue's lock
  */
 struct balloon_batch {
@@ -285,6 +288,8 @@ struct balloon_batch {
 	unsigned int request_wire;
 	unsigned int used;
 	unsigned int blocks;
+	u64 begun_ns;
+	u64 answered_ns;
 	u64 took_ns;
 	unsigned int unanswered;
 };
@@ -444,14 +449,18 @@ struct balloon_migration {
  * @size_wq: for @size_work; no rescuer, it may wait for memory anyway
  * @size_work: one step towards the target
  * @batch: by @size_work
- * @batch_max: most pages in @batch; never changes
+ * @batch: the size worker's, or removal's
+ * @second: filled while the device has the other
+ * @batch_max: most pages in one of them; never changes
  * @batch_pages: what the next batch may hold; by @size_work
  * @target: pages, as last read; by @size_work
  * @backoff: jiffies, 0 where memory was not short; by @size_work
  * @short_said: the log has this episode of short memory; by @size_work
  * @gone_said: the log has that the device is gone; by @size_work
- * @in_hand: pages in @batch, from the first one taken until it is settled; by
- *	@size_work, and read by the notifier
+ * @in_hand: pages in @batch and @second, from the first one taken until they are
+ *	settled; by @size_work, and read by the notifier
+ * @taken: of these, what has left the list but has not been recalled yet; by
+ *	@size_work
  * @held_lock: protects @held and @nr_held
  * @held: whole blocks that wait to be announced
  * @nr_held: length of @held
@@ -489,6 +498,7 @@ struct virtio_balloon {
 	struct workqueue_struct *size_wq;
 	struct delayed_work size_work;
 	struct balloon_batch batch;
+	struct balloon_batch second;
 	unsigned long batch_max;
 	unsigned long batch_pages;
 	unsigned long target;
@@ -496,6 +506,7 @@ struct virtio_balloon {
 	bool short_said;
 	bool gone_said;
 	unsigned long in_hand;
+	unsigned long taken;
 	spinlock_t held_lock; /* see above */
 	struct list_head held;
 	unsigned long nr_held;
@@ -947,11 +958,17 @@ static struct balloon_queue *batch_queue(struct virtio_balloon *vb,
 	return &vb->queue[b->inflating ? QUEUE_INFLATE : QUEUE_DEFLATE];
 }
 
+static bool batch_is_workers(struct virtio_balloon *vb,
+			     const struct balloon_batch *b)
+{
+	return b == &vb->batch || b == &vb->second;
+}
+
 /* Whoever gave up on @b learns that the device answered all of it after all. */
 static void batch_recover(struct virtio_balloon *vb, struct balloon_batch *b)
 {
 	queue_recovered(batch_queue(vb, b));
-	if (b == &vb->batch) {
+	if (batch_is_workers(vb, b)) {
 		mod_delayed_work(vb->size_wq, &vb->size_work, 0);
 		return;
 	}
@@ -966,6 +983,7 @@ static void request_answered(struct balloon_queue *q, void *token)
 
 	lockdep_assert_held(&q->lock);
 	WRITE_ONCE(req->state, REQUEST_ANSWERED);
+	b->answered_ns = ktime_get_ns();
 	WRITE_ONCE(b->unanswered, b->unanswered - 1);
 	if (b->unanswered)
 		return;
@@ -1049,10 +1067,42 @@ static unsigned long batch_pages(const struct balloon_batch *b,
 	return pages;
 }
 
+/* The device's time: the owner may have looked for the answer only later. */
+static u64 batch_took_ns(struct balloon_queue *q, struct balloon_batch *b)
+{
+	unsigned long flags;
+	u64 end;
+
+	spin_lock_irqsave(&q->lock, flags);
+	end = batch_answered(b) ? b->answered_ns : ktime_get_ns();
+	spin_unlock_irqrestore(&q->lock, flags);
+	return end - b->begun_ns;
+}
+
+/* What came of a batch, for those who look. */
+static void batch_note(struct virtio_balloon *vb, struct balloon_batch *b,
+		       int err)
+{
+	b->took_ns = batch_took_ns(batch_queue(vb, b), b);
+	balloon_count(vb, b->inflating ? COUNT_INFLATE_BATCHES :
+			  COUNT_DEFLATE_BATCHES, 1);
+	balloon_count(vb, COUNT_BLOCKS, b->inflating ? b->blocks : 0);
+	trace_virtio_balloon_batch(&vb->vdev->dev, b->inflating, b->used,
+				   batch_pages(b, REQUEST_ANSWERED), b->blocks,
+				   b->took_ns, err);
+}
+
+static int batch_send(struct virtio_balloon *vb, struct balloon_batch *b)
+{
+	b->begun_ns = ktime_get_ns();
+	b->answered_ns = b->begun_ns;
+	return batch_submit(batch_queue(vb, b), b);
+}
+
 /**
- * batch_run() - submit a packed batch and wait until it is answered
+ * batch_await() - wait until a batch that was sent is answered
  * @vb: the balloon
- * @b: the batch, its owner's; at least one request is packed
+ * @b: the batch, its owner's
  * @timeout: jiffies
  *
  * Whatever happens, batch_settle() comes next: it tells by each request's state
@@ -1061,26 +1111,27 @@ static unsigned long batch_pages(const struct balloon_batch *b,
  * Context: process context, no locks.
  * Return: 0, -EIO where the device is gone, -ETIMEDOUT.
  */
+static int batch_await(struct virtio_balloon *vb, struct balloon_batch *b,
+		       unsigned long timeout)
+{
+	struct balloon_queue *q = batch_queue(vb, b);
+	int err = queue_wait(q, batch_answered, b, timeout);
+
+	if (err == -ETIMEDOUT)
+		err = batch_give_up(q, b, timeout);
+	batch_note(vb, b, err);
+	return err;
+}
+
+/* Send a packed batch, and wait until it is answered; see batch_await(). */
 static int batch_run(struct virtio_balloon *vb, struct balloon_batch *b,
 		     unsigned long timeout)
 {
-	struct balloon_queue *q = batch_queue(vb, b);
-	u64 begun = ktime_get_ns();
-	int err;
+	int err = batch_send(vb, b);
 
-	err = batch_submit(q, b);
 	if (!err)
-		err = queue_wait(q, batch_answered, b, timeout);
-	if (err == -ETIMEDOUT)
-		err = batch_give_up(q, b, timeout);
-	b->took_ns = ktime_get_ns() - begun;
-	if (b == &vb->batch || b == &vb->oom_batch)
-		balloon_count(vb, b->inflating ? COUNT_INFLATE_BATCHES :
-				  COUNT_DEFLATE_BATCHES, 1);
-	balloon_count(vb, COUNT_BLOCKS, b->inflating ? b->blocks : 0);
-	trace_virtio_balloon_batch(&vb->vdev->dev, b->inflating, b->used,
-				   batch_pages(b, REQUEST_ANSWERED), b->blocks,
-				   b->took_ns, err);
+		return batch_await(vb, b, timeout);
+	batch_note(vb, b, err);
 	return err;
 }
 
@@ -1122,20 +1173,10 @@ static void balloon_put(struct virtio_balloon *vb, struct list_head *pages,
 	balloon_page_list_enqueue(&vb->info, pages);
 }
 
-static void pages_put(struct list_head *pages)
-{
-	struct page *page, *next;
-
-	list_for_each_entry_safe(page, next, pages, lru) {
-		list_del(&page->lru);
-		put_page(page);
-	}
-}
-
 static void pages_release(struct virtio_balloon *vb, struct list_head *pages)
 {
 	account_managed(vb, pages, 1);
-	pages_put(pages);
+	put_pages_list(pages);
 }
 
 /*
@@ -1151,7 +1192,7 @@ static void request_settle(struct virtio_balloon *vb,
 		account_managed(vb, &req->pages, -1);
 		balloon_put(vb, &req->pages, req->nr_pages);
 	} else {
-		pages_put(&req->pages);
+		put_pages_list(&req->pages);
 	}
 	req->nr_pages = 0;
 	WRITE_ONCE(req->state, REQUEST_IDLE);
@@ -1280,8 +1321,6 @@ static int deflate(struct virtio_balloon *vb, struct balloon_batch *b,
 	if (queue_gone(&vb->queue[QUEUE_DEFLATE]))
 		return -EIO;
 	nr = balloon_take(vb, &pages, nr);
-	if (b == &vb->batch)
-		WRITE_ONCE(vb->in_hand, nr);
 	if (!nr)
 		return -ENOENT;
 	b->inflating = false;
@@ -1918,7 +1957,8 @@ static void publish_actual(struct virtio_balloon *vb)
 	u32 actual_wire;
 
 	mutex_lock(&vb->publish_lock);
-	actual_wire = pages_to_wire(atomic_long_read(&vb->ballooned));
+	actual_wire = pages_to_wire(atomic_long_read(&vb->ballooned) +
+				    READ_ONCE(vb->taken));
 	if (vb->published != actual_wire) {
 		virtio_cwrite_le(vb->vdev, struct virtio_balloon_config,
 				 actual, &actual_wire);
@@ -2426,27 +2466,28 @@ static bool inflate_fill_ends(struct virtio_balloon *vb, unsigned long end)
 
 /*
  * Held blocks first, then the largest chunks, and smaller ones as memory
- * is fragmented.  Sets vb->in_hand.
+ * is fragmented.  Adds to vb->in_hand.
  * Returns -ENOMEM where not even a page was to be had.
  */
 static int inflate_fill(struct virtio_balloon *vb, struct list_head *chunks,
 			struct list_head *unfit, unsigned long nr)
 {
 	bool gentle = READ_ONCE(vb->pressure.gentle);
-	unsigned long end = jiffies + FILL_TIME;
+	unsigned long end = jiffies + FILL_TIME, base = vb->in_hand, have;
 	unsigned int order = BLOCK_ORDER;
 	unsigned int nr_unfit = 0;
 	struct page *page;
 
-	WRITE_ONCE(vb->in_hand, nr);
-	WRITE_ONCE(vb->in_hand,
-		   held_take(vb, chunks, nr / BLOCK_PAGES) * BLOCK_PAGES);
-	while (vb->in_hand < nr && !inflate_fill_ends(vb, end)) {
-		order = min_t(unsigned int, order, ilog2(nr - vb->in_hand));
+	WRITE_ONCE(vb->in_hand, base + nr);
+	have = held_take(vb, chunks, nr / BLOCK_PAGES) * BLOCK_PAGES;
+	WRITE_ONCE(vb->in_hand, base + have);
+	while (have < nr && !inflate_fill_ends(vb, end)) {
+		order = min_t(unsigned int, order, ilog2(nr - have));
 		page = chunk_alloc(order, gentle);
 		if (page && chunk_fits_wire(page, order)) {
 			list_add_tail(&page->lru, chunks);
-			WRITE_ONCE(vb->in_hand, vb->in_hand + BIT(order));
+			have += BIT(order);
+			WRITE_ONCE(vb->in_hand, base + have);
 		} else if (page) {
 			list_add(&page->lru, unfit);
 			if (++nr_unfit == UNFIT_MAX)
@@ -2461,9 +2502,9 @@ static int inflate_fill(struct virtio_balloon *vb, struct list_head *chunks,
 	return 0;
 }
 
-static void batch_pace(struct virtio_balloon *vb)
+static void batch_pace(struct virtio_balloon *vb, const struct balloon_batch *b)
 {
-	u64 ms = div_u64(vb->batch.took_ns, NSEC_PER_MSEC);
+	u64 ms = div_u64(b->took_ns, NSEC_PER_MSEC);
 	unsigned long least = min(BLOCK_PAGES, vb->batch_max);
 
 	if (ms > BATCH_SLOW_MS)
@@ -2473,6 +2514,16 @@ static void batch_pace(struct virtio_balloon *vb)
 }
 
 /* A notifier that found the list empty may wait for this. */
+/* Settles what has been answered.  Returns the batch that is late, if one is. */
+static struct balloon_batch *worker_settle(struct virtio_balloon *vb)
+{
+	batch_settle(vb, &vb->batch);
+	batch_settle(vb, &vb->second);
+	if (vb->batch.used)
+		return &vb->batch;
+	return vb->second.used ? &vb->second : NULL;
+}
+
 static void worker_lets_go(struct virtio_balloon *vb)
 {
 	WRITE_ONCE(vb->in_hand, 0);
@@ -2534,58 +2585,6 @@ static int hold_step(struct virtio_balloon *vb, unsigned long nr)
 	return nr ? -EAGAIN : 0;
 }
 
-static int worker_run(struct virtio_balloon *vb)
-{
-	int err = batch_run(vb, &vb->batch, WORKER_TIMEOUT);
-
-	batch_pace(vb);
-	batch_settle(vb, &vb->batch);
-	if (!vb->batch.used)
-		worker_lets_go(vb);
-	return err;
-}
-
-/*
- * A batch that is not full, but has a block's worth of pages, is progress; less
- * is no reason to hurry.  An OOM call in the meantime wins: what is not
- * announced yet goes back.
- */
-static int inflate_step(struct virtio_balloon *vb, unsigned long nr)
-{
-	LIST_HEAD(chunks);
-	LIST_HEAD(unfit);
-	bool progress;
-	int err, full;
-
-	if (inflate_must_rest(vb))
-		return -EBUSY;
-	full = inflate_fill(vb, &chunks, &unfit, min(nr, vb->batch_pages));
-	chunks_free(&unfit);
-	if (inflate_must_rest(vb) || list_empty(&chunks)) {
-		chunks_free(&chunks);
-		worker_lets_go(vb);
-		return full ?: -EBUSY;
-	}
-	progress = !full || vb->in_hand >= BLOCK_PAGES;
-	vb->batch.inflating = true;
-	batch_pack(vb, &vb->batch, &chunks);
-	err = worker_run(vb);
-	return err ?: (progress ? -EAGAIN : -ENOMEM);
-}
-
-static int deflate_step(struct virtio_balloon *vb, unsigned long nr)
-{
-	unsigned long freed_wire = 0;
-	int err;
-
-	WRITE_ONCE(vb->in_hand, min(nr, vb->batch_pages));
-	err = deflate(vb, &vb->batch, vb->in_hand, WORKER_TIMEOUT, &freed_wire);
-	batch_pace(vb);
-	if (!vb->batch.used)
-		worker_lets_go(vb);
-	return err ?: -EAGAIN;
-}
-
 static void target_read(struct virtio_balloon *vb)
 {
 	unsigned long target;
@@ -2605,8 +2604,186 @@ static void target_read(struct virtio_balloon *vb)
 		pressure_new_target(vb, get_jiffies_64());
 }
 
+/*
+ * Fills and packs a batch.  An OOM call in the meantime wins: what is not
+ * announced yet goes back.  Returns how many pages it has; @err says why it is
+ * not full.
+ */
+static unsigned long inflate_pack(struct virtio_balloon *vb,
+				  struct balloon_batch *b, unsigned long nr,
+				  int *err)
+{
+	unsigned long base = vb->in_hand;
+	LIST_HEAD(chunks);
+	LIST_HEAD(unfit);
+
+	*err = -EBUSY;
+	if (inflate_must_rest(vb))
+		return 0;
+	*err = inflate_fill(vb, &chunks, &unfit, nr);
+	chunks_free(&unfit);
+	if (inflate_must_rest(vb) || list_empty(&chunks)) {
+		chunks_free(&chunks);
+		WRITE_ONCE(vb->in_hand, base);
+		*err = *err ?: -EBUSY;
+		return 0;
+	}
+	b->inflating = true;
+	batch_pack(vb, b, &chunks);
+	return vb->in_hand - base;
+}
+
+static unsigned long deflate_pack(struct virtio_balloon *vb,
+				  struct balloon_batch *b, unsigned long nr,
+				  int *err)
+{
+	unsigned long base = vb->in_hand;
+	LIST_HEAD(pages);
+
+	*err = -EIO;
+	if (queue_gone(&vb->queue[QUEUE_DEFLATE]))
+		return 0;
+	WRITE_ONCE(vb->in_hand, base + nr);
+	nr = balloon_take(vb, &pages, nr);
+	WRITE_ONCE(vb->taken, nr);
+	WRITE_ONCE(vb->in_hand, base + nr);
+	*err = nr ? 0 : -ENOENT;
+	b->inflating = false;
+	b->blocks = 0;
+	batch_pack(vb, b, &pages);
+	return nr;
+}
+
+/* The device has not seen it: its pages go back to where they came from. */
+static void batch_unpack(struct virtio_balloon *vb, struct balloon_batch *b)
+{
+	unsigned int i;
+
+	for (i = 0; i < b->used; i++) {
+		struct balloon_request *req = &b->requests[i];
+
+		WRITE_ONCE(vb->in_hand, vb->in_hand - req->nr_pages);
+		if (b->inflating)
+			put_pages_list(&req->pages);
+		else
+			balloon_put(vb, &req->pages, req->nr_pages);
+		req->nr_pages = 0;
+		WRITE_ONCE(req->state, REQUEST_IDLE);
+	}
+	b->used = 0;
+	WRITE_ONCE(vb->taken, 0);
+}
+
+/*
+ * How many pages the next batch is to have, while @flying are on their way to
+ * the balloon.  None where the target has changed: whoever sets out for another
+ * one has more to decide.
+ */
+static unsigned long pipe_wants(struct virtio_balloon *vb, bool inflating,
+				unsigned long flying)
+{
+	unsigned long target = vb->target;
+	unsigned long have = atomic_long_read(&vb->ballooned);
+
+	if (READ_ONCE(vb->stopping) || READ_ONCE(vb->sleeping))
+		return 0;
+	target_read(vb);
+	if (vb->target != target)
+		return 0;
+	if (inflating)
+		have += flying;
+	if (inflating ? have >= target : have <= target)
+		return 0;
+	return min(inflating ? target - have : have - target, vb->batch_pages);
+}
+
+static unsigned long pipe_pack(struct virtio_balloon *vb,
+			       struct balloon_batch *b, bool inflating,
+			       unsigned long nr, int *err)
+{
+	if (!nr)
+		return 0;
+	return inflating ? inflate_pack(vb, b, nr, err) :
+			   deflate_pack(vb, b, nr, err);
+}
+
+/*
+ * @now is answered, or late; @next is packed, or empty.  The next is sent first,
+ * so that the device is at work while the pages of the last are settled.
+ * Returns whether @next is with the device.
+ */
+static bool pipe_turn(struct virtio_balloon *vb, struct balloon_batch *now,
+		      struct balloon_batch *next, unsigned long pages, int err)
+{
+	bool sent;
+
+	if (next->used && (err || READ_ONCE(vb->stopping) ||
+			   (next->inflating && inflate_must_rest(vb))))
+		batch_unpack(vb, next);
+	sent = next->used;
+	if (sent)
+		batch_send(vb, next);
+	batch_pace(vb, now);
+	batch_settle(vb, now);
+	if (!now->used)
+		WRITE_ONCE(vb->in_hand, sent ? pages : 0);
+	if (err != -EIO)
+		publish_actual(vb);
+	WRITE_ONCE(vb->taken, 0);
+	return sent;
+}
+
 /**
- * size_step() - one batch towards the target
+ * pipe_run() - batches in one direction, while there is nothing to decide
+ * @vb: the balloon
+ * @inflating: which direction
+ * @nr: pages to begin with
+ *
+ * One batch is with the device, the next is filled meanwhile: no more than one
+ * is ever announced.  "actual" is written after each.
+ *
+ * A batch that is not full, but has a block's worth of pages, is progress; less
+ * is no reason to hurry.
+ *
+ * Context: the size worker.
+ * Return: as size_step().
+ */
+static int pipe_run(struct virtio_balloon *vb, bool inflating,
+		    unsigned long nr)
+{
+	struct balloon_batch *now = &vb->batch, *next = &vb->second;
+	unsigned long pages, flying, most;
+	int short_of = 0, err;
+	bool sent;
+
+	flying = pipe_pack(vb, now, inflating, min(nr, vb->batch_pages),
+			   &short_of);
+	most = flying;
+	if (flying)
+		batch_send(vb, now);
+	WRITE_ONCE(vb->taken, 0);
+	for (err = 0, sent = flying; sent; flying = pages) {
+		nr = short_of ? 0 : pipe_wants(vb, inflating, flying);
+		pages = pipe_pack(vb, next, inflating, nr, &short_of);
+		most = max(most, pages);
+		err = batch_await(vb, now, WORKER_TIMEOUT);
+		/* What could not be sent is not answered either. */
+		if (!err && queue_gone(batch_queue(vb, now)))
+			err = -EIO;
+		sent = pipe_turn(vb, now, next, pages, err);
+		if (sent)
+			swap(now, next);
+		cond_resched();
+	}
+	if (!vb->batch.used && !vb->second.used)
+		worker_lets_go(vb);
+	if (err || short_of == -EBUSY || short_of == -EIO)
+		return err ?: short_of;
+	return most >= BLOCK_PAGES || !short_of ? -EAGAIN : short_of;
+}
+
+/**
+ * size_step() - some way towards the target
  * @vb: the balloon
  *
  * Context: the size worker.
@@ -2617,10 +2794,10 @@ static void target_read(struct virtio_balloon *vb)
 static int size_step(struct virtio_balloon *vb)
 {
 	unsigned long have;
+	struct balloon_batch *late = worker_settle(vb);
 
-	batch_settle(vb, &vb->batch);
-	if (vb->batch.used)
-		return queue_gone(batch_queue(vb, &vb->batch)) ? -EIO : -ETIMEDOUT;
+	if (late)
+		return queue_gone(batch_queue(vb, late)) ? -EIO : -ETIMEDOUT;
 	hold_reported(vb);
 	worker_lets_go(vb);
 	target_read(vb);
@@ -2629,9 +2806,9 @@ static int size_step(struct virtio_balloon *vb)
 		      DIV_ROUND_UP(vb->target - have, BLOCK_PAGES) : 0);
 	if (have < vb->target)
 		return hold_step(vb, vb->target - have) ?:
-		       inflate_step(vb, vb->target - have);
+		       pipe_run(vb, true, vb->target - have);
 	if (have > vb->target)
-		return deflate_step(vb, have - vb->target);
+		return pipe_run(vb, false, have - vb->target);
 	return 0;
 }
 
@@ -2662,7 +2839,7 @@ static void size_gone(struct virtio_balloon *vb)
 }
 
 /*
- * One batch per run, so that a freezing system waits for no more than that.
+ * A system that is about to sleep waits for one batch at most: the pipe ends.
  * Here, and only here, a result becomes policy.
  */
 static void size_work_fn(struct work_struct *work)
@@ -3151,6 +3328,18 @@ static bool status_stalled(struct virtio_balloon *vb)
 }
 
 /* Counts are pages of the guest.  Nothing here asks the device. */
+static unsigned long worker_pages(const struct virtio_balloon *vb,
+				  bool inflating)
+{
+	unsigned long pages = 0;
+
+	if (vb->batch.inflating == inflating)
+		pages += batch_pages(&vb->batch, REQUEST_POSTED);
+	if (vb->second.inflating == inflating)
+		pages += batch_pages(&vb->second, REQUEST_POSTED);
+	return pages;
+}
+
 static int status_show(struct seq_file *m, void *unused)
 {
 	struct virtio_balloon *vb = m->private;
@@ -3161,11 +3350,10 @@ static int status_show(struct seq_file *m, void *unused)
 	seq_printf(m, "target: %lu\n", READ_ONCE(vb->target));
 	seq_printf(m, "actual: %lu\n", atomic_long_read(&vb->ballooned));
 	seq_printf(m, "held: %lu\n", READ_ONCE(vb->nr_held) * BLOCK_PAGES);
-	seq_printf(m, "announced: %lu\n",
-		   vb->batch.inflating ? batch_pages(&vb->batch, REQUEST_POSTED) : 0);
+	seq_printf(m, "announced: %lu\n", worker_pages(vb, true));
 	seq_printf(m, "recalled: %lu\n",
 		   batch_pages(&vb->oom_batch, REQUEST_POSTED) +
-		   (vb->batch.inflating ? 0 : batch_pages(&vb->batch, REQUEST_POSTED)));
+		   worker_pages(vb, false));
 	seq_printf(m, "isolated: %lu\n", READ_ONCE(vb->info.isolated_pages));
 	seq_printf(m, "hinted: %lu\n",
 		   (READ_ONCE(vb->hint.nr_answered) + READ_ONCE(vb->hint.nr_posted)) *
@@ -3324,6 +3512,7 @@ static int batches_alloc(struct virtio_balloon *vb)
 	vb->batch_max = wire_to_pages(slots * wire);
 	vb->batch_pages = vb->batch_max;
 	return batch_alloc(&vb->batch, 2 * slots, wire) ?:
+	       batch_alloc(&vb->second, 2 * slots, wire) ?:
 	       batch_alloc(&vb->oom_batch, oom, wire) ?:
 	       migration_alloc(vb, moves);
 }
@@ -3331,6 +3520,7 @@ static int batches_alloc(struct virtio_balloon *vb)
 static void batches_free(struct virtio_balloon *vb)
 {
 	batch_free(&vb->batch);
+	batch_free(&vb->second);
 	batch_free(&vb->oom_batch);
 	migration_free(vb);
 }
@@ -3531,14 +3721,14 @@ static void balloon_empty(struct virtio_balloon *vb)
 	unsigned long end = jiffies + REMOVE_TELL_TIMEOUT;
 	int err = 0;
 
-	batch_settle(vb, &vb->batch);
+	worker_settle(vb);
 	while (migration_settle(vb) && !queue_gone(q) && time_before(jiffies, end))
 		schedule_timeout_uninterruptible(ISOLATED_DELAY);
-	while (!vb->batch.used && atomic_long_read(&vb->ballooned) &&
+	while (!worker_settle(vb) && atomic_long_read(&vb->ballooned) &&
 	       time_before(jiffies, end)) {
 		err = deflate(vb, &vb->batch, vb->batch_max, REMOVE_TIMEOUT,
 			      &freed_wire);
-		if (!vb->batch.used)
+		if (!worker_settle(vb))
 			worker_lets_go(vb);
 		if (err == -ENOENT)
 			schedule_timeout_uninterruptible(ISOLATED_DELAY);
@@ -3567,6 +3757,7 @@ static void balloon_abandon(struct virtio_balloon *vb)
 	chunks_free(&vb->report.blocks);
 	migration_abandon(vb);
 	batch_abandon(vb, &vb->batch);
+	batch_abandon(vb, &vb->second);
 	mutex_lock(&vb->oom_mutex);
 	batch_abandon(vb, &vb->oom_batch);
 	mutex_unlock(&vb->oom_mutex);

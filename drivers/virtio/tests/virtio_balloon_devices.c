@@ -533,7 +533,7 @@ static int device_move_one(struct fake_balloon *fake, enum migrate_mode mode)
 	if (ret)
 		putback_movable_pages(&pages);
 	else
-		pages_put(&pages);
+		put_pages_list(&pages);
 	return ret;
 }
 

@@ -281,15 +281,17 @@ static void odd_oom_takes_held_blocks(struct kunit *test)
 	FAKE_ASSERT_SOON(fake, READ_ONCE(fake->queue[QUEUE_INFLATE].nr_seen), 5000);
 	msleep(100);
 	held = READ_ONCE(vb->nr_held) * BLOCK_PAGES;
-	posted = fake_pages_out() - held;
-	KUNIT_EXPECT_GT(test, held, 20 * BLOCK_PAGES);
+	posted = worker_pages(vb, true);
+	KUNIT_EXPECT_GT(test, held, 0UL);
+	KUNIT_EXPECT_GT(test, posted, 0UL);
 	KUNIT_EXPECT_EQ(test, device_oom(fake), held);
 	KUNIT_EXPECT_EQ(test, fake->queue[QUEUE_DEFLATE].nr_seen, 0UL);
-	KUNIT_EXPECT_EQ(test, fake_pages_out(), posted);
 	fake_release(fake, QUEUE_INFLATE);
 	FAKE_EXPECT_SOON(fake, fake->actual == posted << WIRE_SHIFT, 1000);
 	msleep(5000);
+	/* What was packed but not announced is free, too. */
 	KUNIT_EXPECT_EQ(test, fake->nr_held, posted);
+	KUNIT_EXPECT_EQ(test, fake_pages_out(), posted);
 }
 
 /* All pages are in the worker's hands: the notifier waits for it, once. */

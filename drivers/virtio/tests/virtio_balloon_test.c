@@ -232,7 +232,7 @@ static void logic_pack_free(void *data)
 	unsigned int i;
 
 	for (i = 0; i < pack->batch.nr_requests; i++)
-		pages_put(&pack->batch.requests[i].pages);
+		put_pages_list(&pack->batch.requests[i].pages);
 	batch_free(&pack->batch);
 }
 
@@ -405,18 +405,18 @@ static void logic_batch_pace(struct kunit *test)
 	vb->batch_max = 16 * BLOCK_PAGES;
 	vb->batch_pages = vb->batch_max;
 	vb->batch.took_ns = 21 * NSEC_PER_MSEC;
-	batch_pace(vb);
+	batch_pace(vb, &vb->batch);
 	KUNIT_EXPECT_EQ(test, vb->batch_pages, 8 * BLOCK_PAGES);
 	vb->batch.took_ns = 15 * NSEC_PER_MSEC;
-	batch_pace(vb);
+	batch_pace(vb, &vb->batch);
 	KUNIT_EXPECT_EQ(test, vb->batch_pages, 8 * BLOCK_PAGES);
 	vb->batch.took_ns = 30 * NSEC_PER_SEC;
 	for (int i = 0; i < 10; i++)
-		batch_pace(vb);
+		batch_pace(vb, &vb->batch);
 	KUNIT_EXPECT_EQ(test, vb->batch_pages, BLOCK_PAGES);
 	vb->batch.took_ns = 0;
 	for (int i = 0; i < 10; i++)
-		batch_pace(vb);
+		batch_pace(vb, &vb->batch);
 	KUNIT_EXPECT_EQ(test, vb->batch_pages, vb->batch_max);
 }
 
