@@ -108,6 +108,12 @@
 #define BATCH_SLOW_MS		20
 /* Moves under way for page migration, where an eighth of the ring is as much. */
 #define MOVES_MAX		16U
+/*
+ * Who must not wait looks so long for the answer, which takes a tenth of that:
+ * contiguous allocations begin asynchronously, and fail over an old page that is
+ * not free at their end.
+ */
+#define MOVE_POLL_NS		(200 * NSEC_PER_USEC)
 /* balloon_page_list_*() run with interrupts off: no more pages at a call. */
 #define LIST_CALL_PAGES		512UL
 
@@ -1828,6 +1834,20 @@ static struct balloon_move *move_get(struct virtio_balloon *vb, bool wait)
 	return move;
 }
 
+static bool move_answered(const struct balloon_move *move)
+{
+	return !READ_ONCE(move->inflate.unanswered) &&
+	       !READ_ONCE(move->deflate.unanswered);
+}
+
+static void move_poll(const struct balloon_move *move)
+{
+	u64 end = ktime_get_ns() + MOVE_POLL_NS;
+
+	while (!move_answered(move) && !need_resched() && ktime_get_ns() < end)
+		cpu_relax();
+}
+
 static int migration_move(struct virtio_balloon *vb, struct page *to,
 			  struct page *from, bool wait)
 {
@@ -1840,9 +1860,11 @@ static int migration_move(struct virtio_balloon *vb, struct page *to,
 		return -EAGAIN;
 	if (move_begin(vb, move, to, from))
 		return -EBUSY;
-	if (wait && !move_wait(vb, &move->inflate) &&
-	    !move_wait(vb, &move->deflate))
-		move_settle(vb, move, true);
+	if (!wait)
+		move_poll(move);
+	else if (!move_wait(vb, &move->inflate))
+		move_wait(vb, &move->deflate);
+	move_settle(vb, move, true);
 	return MIGRATEPAGE_SUCCESS;
 }
 
@@ -1856,11 +1878,11 @@ static int migration_move(struct virtio_balloon *vb, struct page *to,
  * The new page is announced before the old one is recalled.  A move is not
  * refused if it can be helped: where none succeeds, direct compaction comes back
  * to the same pages without end.  So asynchronous callers, who must not wait for
- * the host, go on with the move under way: the old page is free once the device
- * has answered.
+ * the host, look for the answer for a moment and then go on with the move under
+ * way: the old page is free once the device has answered.
  *
  * Context: process context, both pages locked.  Waits for the device, except for
- * asynchronous callers.  Allocates nothing.
+ * asynchronous callers, who never sleep for it.  Allocates nothing.
  * Return: MIGRATEPAGE_SUCCESS, -EAGAIN while others are moving, -EBUSY; always
  * before anything has been told.
  */
