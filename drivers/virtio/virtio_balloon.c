@@ -1946,7 +1946,7 @@ static void pressure_say(struct virtio_balloon *vb)
 			 jiffies_to_msecs(length) / 1000);
 }
 
-/* After OOM calls: settle, publish, and come back to the target after the rest. */
+/* After OOM calls: settle, publish, and let the worker see what is to be done. */
 static void publish_work_fn(struct work_struct *work)
 {
 	struct virtio_balloon *vb = container_of(work, struct virtio_balloon,
@@ -1962,8 +1962,8 @@ static void publish_work_fn(struct work_struct *work)
 	pressure_say(vb);
 	for (id = 0; id < QUEUE_NR; id++)
 		queue_say(&vb->queue[id]);
-	queue_delayed_work(vb->size_wq, &vb->size_work,
-			   pressure_resting(vb, get_jiffies_64()));
+	/* No delay, or a deflation under way would come to rest with inflation. */
+	queue_delayed_work(vb->size_wq, &vb->size_work, 0);
 }
 
 /* --- Out of memory ------------------------------------------------------- */
