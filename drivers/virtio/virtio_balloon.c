@@ -3529,10 +3529,11 @@ static void balloon_empty(struct virtio_balloon *vb)
 	struct balloon_queue *q = &vb->queue[QUEUE_DEFLATE];
 	unsigned long freed_wire = 0;
 	unsigned long end = jiffies + REMOVE_TELL_TIMEOUT;
+	unsigned long moved = jiffies + REMOVE_TIMEOUT;
 	int err = 0;
 
 	batch_settle(vb, &vb->batch);
-	while (migration_settle(vb) && !queue_gone(q) && time_before(jiffies, end))
+	while (migration_settle(vb) && !queue_gone(q) && time_before(jiffies, moved))
 		schedule_timeout_uninterruptible(ISOLATED_DELAY);
 	while (!vb->batch.used && atomic_long_read(&vb->ballooned) &&
 	       time_before(jiffies, end)) {
