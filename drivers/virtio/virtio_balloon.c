@@ -542,11 +542,17 @@ static unsigned long wire_to_pages(unsigned long wire)
 /*
  * A target that is no multiple of a page is rounded up: the host gets what it
  * asked for, and the driver settles instead of going back and forth.  Written
- * so that a target near 2^32 does not wrap.
+ * so that a target near 2^32 does not wrap; with the shift as an argument, so
+ * that it can be tested for all page sizes.
  */
+static unsigned long wire_round_up(u32 wire, unsigned int shift)
+{
+	return (wire >> shift) + !!(wire & (BIT(shift) - 1));
+}
+
 static unsigned long target_to_pages(u32 target_wire)
 {
-	return wire_to_pages(target_wire) + !!(target_wire & (WIRE_PER_PAGE - 1));
+	return wire_round_up(target_wire, WIRE_SHIFT);
 }
 
 static u32 page_to_wire_pfn(struct page *page)
