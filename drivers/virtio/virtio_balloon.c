@@ -559,11 +559,17 @@ static unsigned long wire_to_pages(unsigned long wire)
 /*
  * A target that is no multiple of a page is rounded up: the host gets what it
  * asked for, and the driver settles instead of going back and forth.  Written
- * so that a target near 2^32 does not wrap.
+ * so that a target near 2^32 does not wrap; with the shift as an argument, so
+ * that it can be tested for all page sizes.
  */
+static unsigned long wire_round_up(u32 wire, unsigned int shift)
+{
+	return (wire >> shift) + !!(wire & (BIT(shift) - 1));
+}
+
 static unsigned long target_to_pages(u32 target_wire)
 {
-	return wire_to_pages(target_wire) + !!(target_wire & (WIRE_PER_PAGE - 1));
+	return wire_round_up(target_wire, WIRE_SHIFT);
 }
 
 static u32 page_to_wire_pfn(struct page *page)
@@ -2008,7 +2014,7 @@ static void pressure_say(struct virtio_balloon *vb)
 			 jiffies_to_msecs(length) / 1000);
 }
 
-/* After OOM calls: settle, publish, and come back to the target after the rest. */
+/* After OOM calls: settle, publish, and let the worker see what is to be done. */
 static void publish_work_fn(struct work_struct *work)
 {
 	struct virtio_balloon *vb = container_of(work, struct virtio_balloon,
@@ -2024,8 +2030,8 @@ static void publish_work_fn(struct work_struct *work)
 	pressure_say(vb);
 	for (id = 0; id < QUEUE_NR; id++)
 		queue_say(&vb->queue[id]);
-	queue_delayed_work(vb->size_wq, &vb->size_work,
-			   pressure_resting(vb, get_jiffies_64()));
+	/* No delay, or a deflation under way would come to rest with inflation. */
+	queue_delayed_work(vb->size_wq, &vb->size_work, 0);
 }
 
 /* --- Out of memory ------------------------------------------------------- */
@@ -3741,10 +3747,11 @@ static void balloon_empty(struct virtio_balloon *vb)
 	struct balloon_queue *q = &vb->queue[QUEUE_DEFLATE];
 	unsigned long freed_wire = 0;
 	unsigned long end = jiffies + REMOVE_TELL_TIMEOUT;
+	unsigned long moved = jiffies + REMOVE_TIMEOUT;
 	int err = 0;
 
 	worker_settle(vb);
-	while (migration_settle(vb) && !queue_gone(q) && time_before(jiffies, end))
+	while (migration_settle(vb) && !queue_gone(q) && time_before(jiffies, moved))
 		schedule_timeout_uninterruptible(ISOLATED_DELAY);
 	while (!worker_settle(vb) && atomic_long_read(&vb->ballooned) &&
 	       time_before(jiffies, end)) {

@@ -42,6 +42,34 @@ static void logic_target_does_not_wrap(struct kunit *test)
 	KUNIT_EXPECT_GT(test, target_to_pages(0x80000001), 0x80000000UL >> WIRE_SHIFT);
 }
 
+/* Pages of 4, 16 and 64 KiB. */
+static void logic_target_at_page_sizes(struct kunit *test)
+{
+	static const struct {
+		unsigned int page_shift;
+		u32 wire;
+		unsigned long pages;
+	} rows[] = {
+		{ 12, 0, 0 }, { 12, 1, 1 }, { 12, 17, 17 },
+		{ 12, U32_MAX - 1, U32_MAX - 1 }, { 12, U32_MAX, U32_MAX },
+		{ 14, 0, 0 }, { 14, 1, 1 }, { 14, 3, 1 }, { 14, 4, 1 }, { 14, 5, 2 },
+		{ 14, U32_MAX - 3, 0x3fffffff }, { 14, U32_MAX - 2, 0x40000000 },
+		{ 14, U32_MAX, 0x40000000 },
+		{ 16, 0, 0 }, { 16, 1, 1 }, { 16, 15, 1 }, { 16, 16, 1 }, { 16, 17, 2 },
+		{ 16, U32_MAX - 15, 0x0fffffff }, { 16, U32_MAX - 14, 0x10000000 },
+		{ 16, U32_MAX, 0x10000000 },
+	};
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(rows); i++) {
+		unsigned int shift = rows[i].page_shift - VIRTIO_BALLOON_PFN_SHIFT;
+
+		KUNIT_EXPECT_EQ_MSG(test, wire_round_up(rows[i].wire, shift),
+				    rows[i].pages, "%x at shift %u",
+				    rows[i].wire, rows[i].page_shift);
+	}
+}
+
 /* F32: pages above 16 TiB have no PFN on the wire. */
 static void logic_wide_pfns_do_not_fit(struct kunit *test)
 {
@@ -435,6 +463,7 @@ static struct kunit_case logic_cases[] = {
 	KUNIT_CASE(logic_wire_and_pages),
 	KUNIT_CASE(logic_target_rounds_up),
 	KUNIT_CASE(logic_target_does_not_wrap),
+	KUNIT_CASE(logic_target_at_page_sizes),
 	KUNIT_CASE(logic_wide_pfns_do_not_fit),
 	KUNIT_CASE(logic_block_is_2_mib),
 	KUNIT_CASE(logic_deflate_slots),
