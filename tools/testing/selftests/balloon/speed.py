@@ -10,13 +10,10 @@ import argparse
 import contextlib
 import difflib
 import json
-import mmap
 import os
 import platform
 import re
 import statistics
-import struct
-import subprocess
 import threading
 import time
 from dataclasses import dataclass, field
@@ -24,6 +21,7 @@ from pathlib import Path
 from typing import Callable
 
 import bench
+import instructions
 import kernels
 import setup
 import vm
@@ -42,6 +40,7 @@ HUGEPAGES = Path("/proc/sys/vm/nr_hugepages")
 HUGE_MIB = 2
 HUGE_SPARE = 64             # MiB; QEMU wants a few more than the guest has
 TRIES = 3                   # of a round that did not count
+FUNCTIONS = 12              # the busiest ones of the guest's kernel, of which bench.json tells
 
 
 class NotHere(Exception):
@@ -116,6 +115,7 @@ class Bench:
     def __init__(self, qemu):
         self.qemu = qemu or "qemu-system-x86_64"
         self.problems = []
+        self.functions = {}     # {driver: {what it does: {function: instructions for each page}}}
         self.built = {}
 
     def module(self, driver, kernel):
@@ -285,34 +285,30 @@ def balloon_interrupts(guest):
                for number in re.findall(r"(?<=\s)[0-9]+(?=\s)", line.partition(":")[2])[:2])
 
 
-def plugin():
-    source = setup.HERE / "host/insn_count.c"
-
-    def build(new):
-        setup.long_run("Building the plugin that counts instructions",
-                       ["gcc", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o",
-                        new / "insn_count.so", source], setup.CACHE / "plugin.log")
-
-    key = setup.digest(source, setup.compiler())
-    return setup.cached(setup.CACHE / "build" / f"plugin-{key}", build) / "insn_count.so"
-
-
 def play_instructions(bench_, driver):
     """One CPU, so that no addition is lost. An idle guest executes next to nothing."""
-    if "plugin" not in setup.output(bench_.qemu, "-help"):
+    if not instructions.available(bench_.qemu):
         raise NotHere("this QEMU has no plugins")
-    counter = OUT / "instructions"
-    counter.unlink(missing_ok=True)
-    extra = ["-plugin", f"{plugin()},file={counter}"]
-    with bench_.guest(driver, SMALL_MEM, cpus=1, extra=extra) as guest:
-        with open(counter, "r+b") as file, mmap.mmap(file.fileno(), 8) as seen:
-            executed = lambda: struct.unpack("=Q", seen[:8])[0]  # noqa: E731
-            before = executed()
-            resize(guest, SMALL_MEM - SMALL)
-            between = executed()
-            resize(guest, SMALL_MEM)
+    file = OUT / "instructions"
+    extra = instructions.qemu_args(file)
+    found = {}
+    with bench_.guest(driver, SMALL_MEM, cpus=1, append=instructions.APPEND, extra=extra) as guest:
+        symbols = instructions.Symbols(guest)
+        for name, mib in (("inflate", SMALL_MEM - SMALL), ("deflate", SMALL_MEM)):
+            before = instructions.Counts.read(file)
+            resize(guest, mib)
+            counts = instructions.Counts.read(file).since(before)
             pages = SMALL * vm.MIB // PAGE
-            return {"inflate": (between - before) / pages, "deflate": (executed() - between) / pages}
+            where = symbols.functions(counts)
+            found[name] = counts.total / pages
+            found[f"{name}, the driver's own"] = sum(
+                number for (_, module), number in where.items()
+                if module == instructions.DRIVER) / pages
+            bench_.functions.setdefault(driver, {})[name] = {
+                f"{function} [{module}]" if module else function: round(number / pages, 2)
+                for (function, module), number in list(where.items())[:FUNCTIONS]}
+    file.unlink()
+    return found
 
 
 def play_fragmented(bench_, driver):
@@ -408,7 +404,10 @@ ROWS = {
         Figure("interrupts", "", form="{:.0f}"), once=True, quick=True),
     "instructions": Row(
         "of the guest's, for each page", play_instructions,
-        Figure("inflate", "", form="{:.0f}"), Figure("deflate", "", form="{:.0f}"), once=True),
+        Figure("inflate", "", form="{:.0f}"),
+        Figure("inflate, the driver's own", "", form="{:.0f}"),
+        Figure("deflate", "", form="{:.0f}"),
+        Figure("deflate, the driver's own", "", form="{:.0f}"), once=True),
     "fragmented": Row("1 GiB in single pages", play_fragmented, Figure("inflate", "s")),
     "retouch": Row(
         "memory that was in the balloon", play_retouch, Figure("2 GiB used again", "s"),
@@ -493,6 +492,7 @@ def save(names, bench_, rounds):
             figure.name: {"unit": figure.unit, "samples": figure.samples, "ratio": figure.ratio,
                           "wanted": figure.wanted, "met": figure.met}
             for figure in ROWS[name].figures.values()}} for name in names},
+        "instructions for each page, by function": bench_.functions,
         "problems": bench_.problems}
     (OUT / "bench.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
