@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import re
+import resource
 import statistics
 import threading
 import time
@@ -46,6 +47,7 @@ HUGEPAGES = Path("/proc/sys/vm/nr_hugepages")
 HUGE_MIB = 2
 SPARE = 512                 # MiB that QEMU takes beside the guest's, and some for others
 HUGE_SPARE = 64             # MiB; QEMU wants a few more than the guest has
+BUSY = 0.25                 # CPUs used by others, from which on figures are to be doubted
 TRIES = 3                   # of a round that did not count
 FUNCTIONS = 12              # the busiest ones of the guest's kernel, of which bench.json tells
 
@@ -134,6 +136,31 @@ class Row:
         self.about, self.play, self.quick, self.once = about, play, quick, once
         self.figures = {figure.name: figure for figure in figures}
         self.skipped = None
+        self.others = 0.0       # CPUs that other programs of this machine used meanwhile
+
+
+class Load:
+    """How many CPUs other programs than this one, its QEMUs included, use on this machine."""
+
+    def __enter__(self):
+        self.begun, self.busy, self.own = time.monotonic(), self._busy(), self._own()
+        return self
+
+    def __exit__(self, *_):
+        seconds = time.monotonic() - self.begun
+        self.others = max(self._busy() - self.busy - (self._own() - self.own), 0) / seconds
+
+    @staticmethod
+    def _busy():
+        user, nice, system, _idle, _iowait, irq, softirq, steal, *_ = (
+            int(word) for word in Path("/proc/stat").read_text().split()[1:10])
+        return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+    @staticmethod
+    def _own():
+        used = [resource.getrusage(who)
+                for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 # --- a guest --------------------------------------------------------------------------------------
@@ -146,7 +173,6 @@ class Bench:
         self.problems = []
         self.functions = {}     # {driver: {what it does: {function: instructions for each page}}}
         self.built = {}
-        self.busy = os.getloadavg()[0]      # before this run has made any load
 
     def module(self, driver, kernel):
         key = driver, kernel.release
@@ -572,7 +598,9 @@ def table(names):
     lines = [f"{'':45}{'stock':>15}{'ours':>15}{'floor':>13}{'ratio':>8}  wanted"]
     for name in names:
         row = ROWS[name]
-        lines.append(f"{name}: {row.about}" + (f" - skipped: {row.skipped}" if row.skipped else ""))
+        lines.append(f"{name}: {row.about}" + (f" - skipped: {row.skipped}" if row.skipped else "")
+                     + (f" - other programs used {row.others:.1f} CPUs meanwhile"
+                        if row.others > BUSY else ""))
         for figure in row.figures.values() if not row.skipped else ():
             what = f"{figure.name}, {figure.unit}".rstrip(", ")
             ratio = f"{figure.ratio:.2f}" if figure.ratio else ""
@@ -593,9 +621,9 @@ def save(names, bench_, rounds):
         "environment": {
             "qemu": setup.output(bench_.qemu, "--version").split("\n")[0],
             "guest kernel": setup.kernel().release, "cpus": os.cpu_count(), "cpu": cpu_model(),
-            "host kernel": platform.release(), "machine": platform.machine(), "rounds": rounds,
-            "load average before": round(bench_.busy, 2)},
-        "rows": {name: {"about": ROWS[name].about, "skipped": ROWS[name].skipped, "figures": {
+            "host kernel": platform.release(), "machine": platform.machine(), "rounds": rounds},
+        "rows": {name: {"about": ROWS[name].about, "skipped": ROWS[name].skipped,
+                        "CPUs used by others": ROWS[name].others, "figures": {
             figure.name: {"unit": figure.unit, "samples": figure.samples, "ratio": figure.ratio,
                           "wanted": figure.wanted, "met": figure.met}
             for figure in ROWS[name].figures.values()}} for name in names},
@@ -659,7 +687,9 @@ def main():
     start = time.monotonic()
     bench_ = Bench(qemu)
     for name in names:
-        measure(bench_, name, rounds)
+        with Load() as load:
+            measure(bench_, name, rounds)
+        ROWS[name].others = round(load.others, 2)
         save(names, bench_, rounds)
     text = table(names)
     (OUT / "summary.txt").write_text(text + "\n", encoding="utf-8")
