@@ -26,14 +26,14 @@ def available(qemu):
 
 
 def plugin():
-    source = setup.HERE / "host/insn_count.c"
+    source, header = (setup.HERE / "host" / name for name in ("insn_count.c", "qemu_plugin.h"))
 
     def build(new):
         setup.long_run("Building the plugin that counts instructions",
                        ["gcc", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o",
                         new / "insn_count.so", source], setup.CACHE / "plugin.log")
 
-    key = setup.digest(source, setup.compiler())
+    key = setup.digest(source, header, setup.compiler())
     return setup.cached(setup.CACHE / "build" / f"plugin-{key}", build) / "insn_count.so"
 
 

@@ -12,8 +12,6 @@
  */
 #include <fcntl.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -21,7 +19,6 @@
 
 #include "qemu_plugin.h"
 
-#define EXPORT		__attribute__((visibility("default")))
 #define GRAIN		16	/* functions begin at multiples of it */
 #define RANGES_MAX	4
 
@@ -36,22 +33,22 @@ static unsigned int nr_ranges;
 static uint64_t *executed;
 
 /* With two CPUs a few additions may be lost: they are not atomic. */
-static void count(void *block, uint64_t *counter)
+static void count(struct qemu_plugin_tb *tb, uint64_t *counter)
 {
-	qemu_plugin_register_vcpu_tb_exec_inline(block, INLINE_ADD, counter,
-						 qemu_plugin_tb_n_insns(block));
+	qemu_plugin_register_vcpu_tb_exec_inline(tb, INLINE_ADD, counter,
+						 qemu_plugin_tb_n_insns(tb));
 }
 
-static void translated(uint64_t id, void *block)
+static void translated(uint64_t id, struct qemu_plugin_tb *tb)
 {
-	uint64_t at = qemu_plugin_tb_vaddr(block);
+	uint64_t at = qemu_plugin_tb_vaddr(tb);
 	unsigned int i;
 
 	(void)id;
-	count(block, executed);
+	count(tb, executed);
 	for (i = 0; i < nr_ranges; i++)
 		if (at - ranges[i].start < ranges[i].bytes)
-			count(block, ranges[i].executed +
+			count(tb, ranges[i].executed +
 			      (at - ranges[i].start) / GRAIN);
 }
 

@@ -135,6 +135,7 @@ static int floor_probe(struct virtio_device *vdev)
 		{ "deflate", floor_answered },
 	};
 	struct floor *f = floor_alloc();
+	unsigned int pass;
 	int err = -ENOMEM;
 
 	if (!f)
@@ -145,8 +146,11 @@ static int floor_probe(struct virtio_device *vdev)
 		err = virtio_find_vqs(vdev, ARRAY_SIZE(queues), f->vq, queues, NULL);
 	if (!err) {
 		virtio_device_ready(vdev);
-		inflate_ns = floor_move(f, 0);
-		deflate_ns = floor_move(f, 1);
+		/* Code that runs for the first time is not what is measured. */
+		for (pass = 0; pass < 2; pass++) {
+			inflate_ns = floor_move(f, 0);
+			deflate_ns = floor_move(f, 1);
+		}
 		virtio_reset_device(vdev);
 		vdev->config->del_vqs(vdev);
 	}
