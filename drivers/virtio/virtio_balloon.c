@@ -256,8 +256,8 @@ enum request_state {
  * @batch: the batch it belongs to; never changes
  * @state: to and from POSTED and ANSWERED under the queue's lock, else by the
  *	batch's owner
- * @pages: the pages behind @pfns, by the batch's owner
- * @nr_pages: length of @pages
+ * @pages: the chunks behind @pfns, by the batch's owner
+ * @nr_pages: pages in @pages
  * @nr_wire: length of @pfns
  * @pfns: physically contiguous, within one page
  */
@@ -767,7 +767,7 @@ static int queue_wait(struct balloon_queue *q, bool (*enough)(void *arg),
 	}
 }
 
-/* --- Chunks: naturally aligned runs of pages, not yet split ------------- */
+/* --- Chunks: naturally aligned runs of pages ----------------------------- */
 
 static struct page *chunk_alloc(unsigned int order, bool gentle)
 {
@@ -802,6 +802,22 @@ static void chunks_free(struct list_head *chunks)
 		list_del(&page->lru);
 		set_page_private(page, 0);
 		__free_pages(page, order);
+	}
+}
+
+/* Those of a request: split, but still one entry of the list each. */
+static void chunks_put(struct list_head *chunks)
+{
+	struct page *page, *next;
+
+	list_for_each_entry_safe(page, next, chunks, lru) {
+		unsigned long left = BIT(chunk_order(page));
+
+		list_del(&page->lru);
+		for (; left; left--, page++) {
+			set_page_private(page, 0);
+			__free_page(page);
+		}
 	}
 }
 
@@ -893,48 +909,64 @@ static struct balloon_request *batch_request(struct balloon_batch *b,
 }
 
 static void request_add_pfns(struct virtio_balloon *vb,
-			     struct balloon_request *req, struct page *page)
+			     struct balloon_request *req, struct page *page,
+			     unsigned long pages)
 {
+	bool little = virtio_is_little_endian(vb->vdev);
+	__virtio32 *pfns = req->pfns + req->nr_wire;
+	unsigned long wire = pages_to_wire(pages), i;
 	u32 pfn = page_to_wire_pfn(page);
-	unsigned int i;
 
-	for (i = 0; i < WIRE_PER_PAGE; i++)
-		req->pfns[req->nr_wire++] = cpu_to_virtio32(vb->vdev, pfn + i);
-	req->nr_pages++;
+	for (i = 0; i < wire; i++)
+		pfns[i] = __cpu_to_virtio32(little, pfn + i);
+	req->nr_wire += wire;
+	req->nr_pages += pages;
 }
 
-static void request_add(struct virtio_balloon *vb, struct balloon_request *req,
-			struct page *page)
+/* A chunk that needs two requests begins a new one. */
+static bool batch_add_split(struct virtio_balloon *vb, struct balloon_batch *b,
+			    struct page *page)
 {
-	request_add_pfns(vb, req, page);
-	/* The tails of a split chunk have had no user to clear it. */
-	set_page_private(page, 0);
-	list_add_tail(&page->lru, &req->pages);
+	unsigned long pages = BIT(chunk_order(page));
+	struct balloon_request *req;
+	unsigned long i;
+
+	if (b->used + DIV_ROUND_UP(pages_to_wire(pages), b->request_wire) >
+	    b->nr_requests || !batch_request(b, b->request_wire))
+		return false;
+	list_del(&page->lru);
+	split_page(page, chunk_order(page));
+	for (i = 0; i < pages; i++) {
+		req = batch_request(b, WIRE_PER_PAGE);
+		request_add_pfns(vb, req, page + i, 1);
+		/* Those behind the first have had no user to clear it. */
+		set_page_private(page + i, 0);
+		list_add_tail(&page[i].lru, &req->pages);
+	}
+	return true;
 }
 
 /*
  * A chunk that fits one request never straddles two, as a host page may lie in
- * it; a block that needs two begins a new one.
+ * it; and it is one entry of the list until the device has answered.
  */
 static bool batch_add_chunk(struct virtio_balloon *vb, struct balloon_batch *b,
 			    struct page *page)
 {
-	unsigned long pages = 1UL << chunk_order(page);
-	unsigned long wire = pages_to_wire(pages);
-	unsigned long i;
+	unsigned int order = chunk_order(page);
+	unsigned long wire = pages_to_wire(BIT(order));
+	struct balloon_request *req;
 
-	if (wire > b->request_wire &&
-	    b->used + DIV_ROUND_UP(wire, b->request_wire) > b->nr_requests)
+	b->blocks += order == BLOCK_ORDER;
+	if (wire > b->request_wire)
+		return batch_add_split(vb, b, page);
+	req = batch_request(b, wire);
+	if (!req)
 		return false;
-	if (!batch_request(b, min_t(unsigned long, wire, b->request_wire)))
-		return false;
-
-	list_del(&page->lru);
-	b->blocks += chunk_order(page) == BLOCK_ORDER;
-	if (chunk_order(page))
-		split_page(page, chunk_order(page));
-	for (i = 0; i < pages; i++)
-		request_add(vb, batch_request(b, WIRE_PER_PAGE), page + i);
+	if (order)
+		split_page(page, order);
+	request_add_pfns(vb, req, page, BIT(order));
+	list_move_tail(&page->lru, &req->pages);
 	return true;
 }
 
@@ -1151,7 +1183,7 @@ static int batch_run(struct virtio_balloon *vb, struct balloon_batch *b,
  * MemTotal falls by the balloon, except with DEFLATE_ON_OOM, where the memory
  * is the guest's to take back at any time.  One call for a run of one zone.
  */
-static void account_managed(struct virtio_balloon *vb, struct list_head *pages,
+static void account_managed(struct virtio_balloon *vb, struct list_head *chunks,
 			    long sign)
 {
 	struct page *page, *first = NULL;
@@ -1159,7 +1191,7 @@ static void account_managed(struct virtio_balloon *vb, struct list_head *pages,
 
 	if (balloon_has(vb, VIRTIO_BALLOON_F_DEFLATE_ON_OOM))
 		return;
-	list_for_each_entry(page, pages, lru) {
+	list_for_each_entry(page, chunks, lru) {
 		if (first && page_zone(page) != page_zone(first)) {
 			adjust_managed_page_count(first, sign * nr);
 			first = NULL;
@@ -1168,21 +1200,47 @@ static void account_managed(struct virtio_balloon *vb, struct list_head *pages,
 			first = page;
 			nr = 0;
 		}
-		nr++;
+		nr += BIT(chunk_order(page));
 	}
 	if (first)
 		adjust_managed_page_count(first, sign * nr);
+}
+
+/* The core's own function wants single pages, on a list of their own. */
+static void chunk_insert(struct balloon_dev_info *info, struct page *page)
+{
+	struct page *end = page + BIT(chunk_order(page));
+	bool locked;
+
+	lockdep_assert_held(&info->pages_lock);
+	for (; page < end; page++) {
+		/* Those behind the first have had no user to clear it. */
+		set_page_private(page, 0);
+		locked = trylock_page(page);
+		WARN_ON_ONCE(!locked);
+		balloon_page_insert(info, page);
+		if (locked)
+			unlock_page(page);
+	}
 }
 
 /*
  * The count goes up before the pages can be taken, and down after: it never
  * falls below what is there.
  */
-static void balloon_put(struct virtio_balloon *vb, struct list_head *pages,
+static void balloon_put(struct virtio_balloon *vb, struct list_head *chunks,
 			unsigned long nr)
 {
+	struct page *page, *next;
+	unsigned long flags;
+
 	atomic_long_add(nr, &vb->ballooned);
-	balloon_page_list_enqueue(&vb->info, pages);
+	spin_lock_irqsave(&vb->info.pages_lock, flags);
+	list_for_each_entry_safe(page, next, chunks, lru)
+		chunk_insert(&vb->info, page);
+	spin_unlock_irqrestore(&vb->info.pages_lock, flags);
+	INIT_LIST_HEAD(chunks);
+	count_vm_events(BALLOON_INFLATE, nr);
 }
 
 static void pages_release(struct virtio_balloon *vb, struct list_head *pages)
@@ -1204,7 +1262,7 @@ static void request_settle(struct virtio_balloon *vb,
 		account_managed(vb, &req->pages, -1);
 		balloon_put(vb, &req->pages, req->nr_pages);
 	} else {
-		put_pages_list(&req->pages);
+		chunks_put(&req->pages);
 	}
 	req->nr_pages = 0;
 	WRITE_ONCE(req->state, REQUEST_IDLE);
@@ -1766,7 +1824,7 @@ static int move_tell(struct virtio_balloon *vb, struct balloon_batch *b,
 {
 	int err;
 
-	request_add_pfns(vb, batch_request(b, WIRE_PER_PAGE), page);
+	request_add_pfns(vb, batch_request(b, WIRE_PER_PAGE), page, 1);
 	err = batch_submit(batch_queue(vb, b), b);
 	/* Its request stays, but batch_settle() has no business with it. */
 	b->used = 0;
@@ -2692,7 +2750,7 @@ static void batch_unpack(struct virtio_balloon *vb, struct balloon_batch *b)
 
 		WRITE_ONCE(vb->in_hand, vb->in_hand - req->nr_pages);
 		if (b->inflating)
-			put_pages_list(&req->pages);
+			chunks_put(&req->pages);
 		else
 			balloon_put(vb, &req->pages, req->nr_pages);
 		req->nr_pages = 0;

@@ -260,7 +260,7 @@ static void logic_pack_free(void *data)
 	unsigned int i;
 
 	for (i = 0; i < pack->batch.nr_requests; i++)
-		put_pages_list(&pack->batch.requests[i].pages);
+		chunks_put(&pack->batch.requests[i].pages);
 	batch_free(&pack->batch);
 }
 
@@ -303,15 +303,25 @@ static void logic_pfns_in_byte_order(struct kunit *test)
 
 	KUNIT_ASSERT_NOT_NULL(test, page);
 	pfn = page_to_pfn(page) << WIRE_SHIFT;
-	request_add_pfns(pack->vb, &req[0], page);
+	request_add_pfns(pack->vb, &req[0], page, 1);
 	__virtio_set_bit(pack->vdev, VIRTIO_F_VERSION_1);
-	request_add_pfns(pack->vb, &req[1], page);
+	request_add_pfns(pack->vb, &req[1], page, 1);
 	__free_page(page);
 	KUNIT_EXPECT_EQ(test, (__force u32)req[0].pfns[0], pfn);
 	KUNIT_EXPECT_EQ(test, le32_to_cpu((__force __le32)req[1].pfns[0]), pfn);
 	KUNIT_EXPECT_EQ(test, req[1].nr_wire, WIRE_PER_PAGE);
 	KUNIT_EXPECT_EQ(test, le32_to_cpu((__force __le32)req[1].pfns[WIRE_PER_PAGE - 1]),
 			pfn + WIRE_PER_PAGE - 1);
+}
+
+static unsigned long logic_pages(struct list_head *chunks)
+{
+	unsigned long pages = 0;
+	struct page *page;
+
+	list_for_each_entry(page, chunks, lru)
+		pages += BIT(chunk_order(page));
+	return pages;
 }
 
 static void logic_expect_ascending(struct kunit *test, struct logic_pack *pack)
@@ -326,7 +336,7 @@ static void logic_expect_ascending(struct kunit *test, struct logic_pack *pack)
 		KUNIT_EXPECT_GT(test, req->nr_wire, 0);
 		KUNIT_EXPECT_LE(test, req->nr_wire, b->request_wire);
 		KUNIT_EXPECT_EQ(test, req->nr_wire, pages_to_wire(req->nr_pages));
-		KUNIT_EXPECT_EQ(test, req->nr_pages, list_count_nodes(&req->pages));
+		KUNIT_EXPECT_EQ(test, req->nr_pages, logic_pages(&req->pages));
 		for (k = 0; k < req->nr_wire; k++) {
 			u32 pfn = virtio32_to_cpu(pack->vdev, req->pfns[k]);
 
