@@ -6,7 +6,7 @@ BALLOON := tools/testing/selftests/balloon
 PYTHON := python3 -B
 
 .DEFAULT_GOAL := help
-.PHONY: help run check kunit bench page-cache pressure shell target module clean distclean python
+.PHONY: help run check kunit mutants bench page-cache pressure stress shell target module clean distclean python
 
 help:
 	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
@@ -27,6 +27,9 @@ help:
 	@echo '                 TESTS="virtio_balloon_device.oom*"  only these'
 	@echo '                 MODULE=file.c  test another driver'
 	@echo '                 leaves the log in out/kunit'
+	@echo 'make mutants   the driver broken on purpose in many ways: does a test of make kunit notice?'
+	@echo '                 TESTS="free-before-tell wrong-queue"  only these     LIST=1  list them'
+	@echo '                 (about 15 minutes)'
 	@echo 'make bench     how fast memory moves, the kernel'"'"'s driver beside this one (about 30 minutes)'
 	@echo '                 QUICK=1  one round of the main rows (3 minutes)     ROUNDS=5'
 	@echo '                 ROWS="untouched counts"  only these'
@@ -42,6 +45,9 @@ help:
 	@echo '                 ROUNDS=20   how often a program starts in mid-inflate'
 	@echo '                 SECONDS=60  how long at a target that cannot be met'
 	@echo '                 leaves the picture and the figures in out/pressure'
+	@echo 'make stress    all that can happen to a balloon, at random and at once'
+	@echo '                 MINUTES=10     SEED=...  a number that was printed, for the same once more'
+	@echo '                 leaves what was done, and the guest'"'"'s log, in out/stress'
 	@echo 'make shell     a shell in a guest with the module loaded (MEM=2048)'
 	@echo 'make target    from another terminal: what the guest of make shell is to keep (MIB=700)'
 	@echo 'make module    build out/virtio_balloon.ko for the guest kernel of the other commands, or'
@@ -65,6 +71,9 @@ check: python
 kunit: python
 	@$(PYTHON) $(BALLOON)/kunit.py
 
+mutants: python
+	@$(PYTHON) $(BALLOON)/mutants.py
+
 bench: python
 	@$(PYTHON) $(BALLOON)/speed.py
 
@@ -73,6 +82,9 @@ page-cache: python
 
 pressure: python
 	@$(PYTHON) $(BALLOON)/pressure.py
+
+stress: python
+	@$(PYTHON) $(BALLOON)/stress.py
 
 shell: python
 	@$(PYTHON) $(BALLOON)/shell.py shell

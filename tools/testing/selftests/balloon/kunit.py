@@ -122,14 +122,14 @@ def build_kernel(source, build):
                    setup.CACHE / "kunit-build.log")
 
 
-def boot(source, build, which, more):
+def boot(source, build, which, more, seconds):
     """The kernel's whole log, and whether kunit.py is content with it."""
     args = [f"--kernel_args={arg}" for arg in (*KERNEL_ARGS, *more)]
     said, log = setup.CACHE / "kunit-run.log", build / "test.log"
     log.unlink(missing_ok=True)
     try:
         setup.long_run(" ".join(["Running the tests", *more]),
-                       kunit(source, build, "exec", "--timeout=240", *args, which), said)
+                       kunit(source, build, "exec", f"--timeout={seconds}", *args, which), said)
         content = True
     except SetupError:
         content = False
@@ -138,13 +138,13 @@ def boot(source, build, which, more):
     return log.read_text(errors="replace"), content
 
 
-def run_kernels(source, build, which):
+def run_kernels(source, build, which, seconds):
     """The same of all boots together."""
     logs, content = [], True
     for more, interest in BOOTS:
         if interest and which != ALL and "poison" not in which:
             continue
-        log, good = boot(source, build, interest or which, more)
+        log, good = boot(source, build, interest or which, more, seconds)
         logs.append(log)
         content &= good
     return "\n".join(logs), content
@@ -174,6 +174,17 @@ def count(lines):
     return totals.values()
 
 
+def run(driver, which, seconds=240):
+    """The kernel's log with the tests of that driver, and whether kunit.py is content with it."""
+    source = tree()
+    build = setup.CACHE / "kunit" / setup.digest(str(source), setup.compiler())
+    with open(source / ".kunit-lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        overlay(source, driver)
+        build_kernel(source, build)
+        return run_kernels(source, build, which, seconds)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(prog="kunit.py", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -192,13 +203,7 @@ def main():
     setup.ensure("kunit")
     setup.own(OUT)
     begun = time.monotonic()
-    source = tree()
-    build = setup.CACHE / "kunit" / setup.digest(str(source), setup.compiler())
-    with open(source / ".kunit-lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        overlay(source, driver)
-        build_kernel(source, build)
-        log, content = run_kernels(source, build, args.tests)
+    log, content = run(driver, args.tests)
     (OUT / "kernel.log").write_text(log)
     lines, bad = ktap(log), splats(log)
     (OUT / "results.ktap").write_text("\n".join(lines) + "\n")

@@ -37,6 +37,7 @@ KERNEL_NAME = re.compile(r"linux-image-(6\.12\.[0-9]+\+[a-z0-9]+-amd64)")
 # the cache instead; libelf1 and pahole are what they need to build a module.
 BUILD = ["gcc", "libc6-dev", "make", "libelf1", "pahole"]
 GUEST = BUILD + ["qemu-system-x86", "busybox-static"]
+KUNIT = [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "perl", "bc", "bison", "flex"]
 PACKAGES = {
     "build": BUILD,
     "run": GUEST + ["gnuplot-nox"],
@@ -44,11 +45,13 @@ PACKAGES = {
     "bench": GUEST + ["gnuplot-nox"],
     "page-cache": GUEST + ["gnuplot-nox", "patch", "e2fsprogs"],
     "pressure": GUEST + ["gnuplot-nox"],
+    "stress": GUEST,
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
                       "patch", "e2fsprogs", SOURCE_PACKAGE],
     "kernel": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "patch", "perl", "bc",
                "bison", "flex", "libelf-dev", "kmod"],
-    "kunit": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "perl", "bc", "bison", "flex"],
+    "kunit": KUNIT,
+    "mutants": KUNIT + ["patch"],
 }
 
 # The parts of the kernel source that the checks read; all of it would be 1.4 GB.
