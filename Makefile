@@ -6,7 +6,7 @@ BALLOON := tools/testing/selftests/balloon
 PYTHON := python3 -B
 
 .DEFAULT_GOAL := help
-.PHONY: help run check kunit bench page-cache pressure shell target module clean distclean python
+.PHONY: help run check kunit bench page-cache pressure series shell target module clean distclean python
 
 help:
 	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
@@ -42,6 +42,7 @@ help:
 	@echo '                 ROUNDS=20   how often a program starts in mid-inflate'
 	@echo '                 SECONDS=60  how long at a target that cannot be met'
 	@echo '                 leaves the picture and the figures in out/pressure'
+	@echo 'make series    this repository as a patch series for the kernel, in out/series'
 	@echo 'make shell     a shell in a guest with the module loaded (MEM=2048)'
 	@echo 'make target    from another terminal: what the guest of make shell is to keep (MIB=700)'
 	@echo 'make module    build out/virtio_balloon.ko for the guest kernel of the other commands, or'
@@ -67,6 +68,9 @@ kunit: python
 
 bench: python
 	@$(PYTHON) $(BALLOON)/speed.py
+
+series: python
+	@$(PYTHON) $(BALLOON)/series.py
 
 page-cache: python
 	@$(PYTHON) $(BALLOON)/page_cache.py

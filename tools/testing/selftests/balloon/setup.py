@@ -46,6 +46,7 @@ PACKAGES = {
     "pressure": GUEST + ["gnuplot-nox"],
     "check": GUEST + ["xz-utils", "perl", "sparse", "shellcheck", "qemu-utils",
                       "patch", "e2fsprogs", SOURCE_PACKAGE],
+    "series": [SOURCE_PACKAGE, "xz-utils", "git"],
     "kernel": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "patch", "perl", "bc",
                "bison", "flex", "libelf-dev", "kmod"],
     "kunit": [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "perl", "bc", "bison", "flex"],
