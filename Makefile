@@ -42,7 +42,7 @@ help:
 	@echo '                 ROUNDS=20   how often a program starts in mid-inflate'
 	@echo '                 SECONDS=60  how long at a target that cannot be met'
 	@echo '                 leaves the picture and the figures in out/pressure'
-	@echo 'make series    this repository as a patch series for the kernel, in out/series'
+	@echo 'make series    this repository as a patch series for the kernel, signed off by you: out/series'
 	@echo 'make shell     a shell in a guest with the module loaded (MEM=2048)'
 	@echo 'make target    from another terminal: what the guest of make shell is to keep (MIB=700)'
 	@echo 'make module    build out/virtio_balloon.ko for the guest kernel of the other commands, or'
