@@ -291,7 +291,7 @@ def check_checkpatch(work):
         said += [f"{patch.name[:4]} {line}" for line in found if not excused(line)]
     if said:
         raise Failed(said)
-    return f"--strict: nothing, but for {count} disputed lines of the kinds the commits name"
+    return f"--strict: nothing, but for {count} disputed lines, of kinds excused with reasons"
 
 
 def check_bisect(work):
