@@ -6,7 +6,8 @@ BALLOON := tools/testing/selftests/balloon
 PYTHON := python3 -B
 
 .DEFAULT_GOAL := help
-.PHONY: help run check kunit mutants bench page-cache pressure stress shell target module clean distclean python
+.PHONY: help run check kunit mutants bench page-cache pressure stress series series-check \
+	shell target module clean distclean python
 
 help:
 	@echo 'make run       show it: a guest gives memory to QEMU and takes it back to save a program'
@@ -48,6 +49,10 @@ help:
 	@echo 'make stress    all that can happen to a balloon, at random and at once'
 	@echo '                 MINUTES=10     SEED=...  a number that was printed, for the same once more'
 	@echo '                 leaves what was done, and the guest'"'"'s log, in out/stress'
+	@echo 'make series    this repository as a patch series for the kernel, signed off by you: out/series'
+	@echo 'make series-check  the series, to git am, checkpatch, sparse and other checkers, and built in'
+	@echo '                 many configurations, for several architectures (about 30 minutes)'
+	@echo '                 TESTS="checkpatch sparse"  only these'
 	@echo 'make shell     a shell in a guest with the module loaded (MEM=2048)'
 	@echo 'make target    from another terminal: what the guest of make shell is to keep (MIB=700)'
 	@echo 'make module    build out/virtio_balloon.ko for the guest kernel of the other commands, or'
@@ -76,6 +81,12 @@ mutants: python
 
 bench: python
 	@$(PYTHON) $(BALLOON)/speed.py
+
+series: python
+	@$(PYTHON) $(BALLOON)/series.py
+
+series-check: python
+	@$(PYTHON) $(BALLOON)/series_check.py
 
 page-cache: python
 	@$(PYTHON) $(BALLOON)/page_cache.py

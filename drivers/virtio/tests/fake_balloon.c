@@ -714,8 +714,17 @@ static void fake_break(struct fake_balloon *fake)
 	virtio_break_device(&fake->vdev);
 }
 
+/* Writes to the configuration as the host, and says so by an interrupt. */
 static void fake_set_config(struct fake_balloon *fake, unsigned int offset,
-			    u32 value);
+			    u32 value)
+{
+	unsigned long flags;
+
+	WRITE_ONCE(fake->config[offset / 4], cpu_to_le32(value));
+	local_irq_save(flags);
+	virtio_config_changed(&fake->vdev);
+	local_irq_restore(flags);
+}
 
 /* What some devices do in the middle of a batch. */
 static void fake_midway(struct fake_queue *fq)
@@ -1090,18 +1099,6 @@ static const struct virtio_config_ops fake_config_ops = {
 };
 
 /* --- What tests do with it --------------------------------------------- */
-
-/* Writes to the configuration as the host, and says so by an interrupt. */
-static void fake_set_config(struct fake_balloon *fake, unsigned int offset,
-			    u32 value)
-{
-	unsigned long flags;
-
-	WRITE_ONCE(fake->config[offset / 4], cpu_to_le32(value));
-	local_irq_save(flags);
-	virtio_config_changed(&fake->vdev);
-	local_irq_restore(flags);
-}
 
 /**
  * fake_target() - set the balloon's target

@@ -81,7 +81,7 @@ def run(command, **kwargs):
     """(exit code, everything it said)"""
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, check=False,
                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-                          timeout=300, **{"cwd": setup.ROOT, **kwargs})
+                          **{"timeout": 300, "cwd": setup.ROOT, **kwargs})
     return done.returncode, done.stdout
 
 
