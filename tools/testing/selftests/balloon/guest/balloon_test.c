@@ -425,12 +425,16 @@ long long balloon_pages(void)
 	return vm_counter("balloon_inflate") - vm_counter("balloon_deflate");
 }
 
-/* How many pages a balloon has that leaves @target bytes to the guest */
+/*
+ * How many pages a balloon has that leaves @target bytes to the guest: QEMU
+ * rounds the balloon down to wire pages, and the driver that up to its own.
+ */
 long long pages_for(long long target)
 {
 	long long wire = (memory_bytes() - target) / WIRE_PAGE;
+	long long per_page = getpagesize() / WIRE_PAGE;
 
-	return wire * WIRE_PAGE / getpagesize();
+	return (wire + per_page - 1) / per_page;
 }
 
 bool target_set(long long target)
