@@ -138,6 +138,8 @@ TESTS = (
 
     in_guest("target", "down, up, in odd sizes, to the same value, changed on the way", 12, OOM,
              "target_test -T wiggle -f target"),
+    in_guest("target-residues", "a target within a page settles, and all is quiet then (U20); "
+             "a page's PFNs ascend in one request", 30, OOM, "target_test -f unaligned"),
     in_guest("target-early", "a target that was set before the driver is loaded (U18)", 3, OOM,
              "target_test -f early"),
     in_guest("wiggle", "ten moves of 10 MiB a second (U29)", 5, OOM, "target_test -t wiggle"),
