@@ -154,6 +154,8 @@ TESTS = (
              "oom_test -t program_lives"),
     in_guest("oom-freed", "*freed grows by the pages that left the balloon", 5, OOM_PROBED,
              "oom_test -t freed_counts_pages"),
+    in_guest("oom-free-memory", "*freed, as the kernel gets it, is what is free then", 10,
+             OOM_PROBED, "oom_test -t freed_is_free_memory", allow=OOM_KILL),
     in_guest("oom-locked", "70 % of memory locked, then inflated: nothing is killed (U8)", 10, OOM,
              "oom_test -t locked_memory"),
     in_guest("oom-sysrq", "each forced OOM frees pages (U2)", 5, OOM, "oom_test -t sysrq",
