@@ -3,8 +3,9 @@
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import arch as architectures
 import static_checks
 from setup import SetupError
 
@@ -20,9 +21,9 @@ class Boot:
     disk_mib: int = 0
     disk_format: str = "raw"
     append: str = ""        # to the kernel's command line
-    machine: str = "q35"
+    machine: str = ""       # the architecture's usual one
     accel: str = "tcg,thread=multi"
-    bus: str = "pci"
+    bus: str = ""           # likewise
     extra: tuple = ()       # further words of QEMU's command line
     kernel: str = ""        # one that kernels.py builds, whatever the others run
     test_modules: tuple = ()    # of kmod/
@@ -239,7 +240,7 @@ TESTS = (
     in_guest("hibernate-disk", "S4 to the disk, and back in a new QEMU", 30, SLEEP,
              ThroughPowerOff("suspend_test -r suspend.disk.while_inflating"), slow=True),
 
-    in_guest("reporting", "freed memory leaves the host's RSS", 15, PLUG,
+    in_guest("reporting", "freed memory leaves the host's RSS (U21)", 15, PLUG,
              "reporting_test -r reporting.poison_on.host_gets_freed_memory"),
     in_guest("reporting-poison", "with init_on_free and page_poison, and a device that knows of "
              "it or not: no page changes (S3, S27, S31, F14)", 40, (PLUG_ZEROED, PLUG_POISONED),
@@ -277,15 +278,42 @@ TESTS = (
 )
 
 
-def choose(names, everything):
+# What depends on the size of a page, the order of bytes or the transport.
+EVERYWHERE = ("target", "target-residues", "host-memory", "data", "oom-deflate", "oom-freed",
+              "oom-free-memory", "oom-off", "hint", "stats", "stats-ten", "features",
+              "features-poison", "module-cycle", "unbind", "unplug", "reporting",
+              "reporting-poison", "trace", "debugfs")
+
+
+def boot_on(boot, arch):
+    """The same guest on another architecture, and the kind of machine that it has."""
+    return replace(boot, name=f"{arch.name}-{boot.name}", machine="")
+
+
+def test_on(test, arch):
+    parts = tuple(replace(part, boot=boot_on(part.boot, arch)) for part in test.parts)
+    return replace(test, name=f"{arch.name}.{test.name}", parts=parts)
+
+
+def tests_of(arch):
+    """All tests that can run on an architecture, with its name in theirs."""
+    if arch == architectures.HOST:
+        return TESTS
+    return tuple(test_on(test, arch) for test in TESTS
+                 if test.name in EVERYWHERE and test.name not in arch.without)
+
+
+def choose(names, everything, arch):
     """The tests of these names, in the order of the table; all quick ones if none is named."""
-    known = {test.name: test for test in TESTS}
+    known = {test.name.removeprefix(f"{arch.name}."): test for test in tests_of(arch)}
+    names = [name.removeprefix(f"{arch.name}.") for name in names]
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, 3)
+            which = "" if arch == architectures.HOST else f"ARCH={arch.name} "
             raise SetupError(f'there is no test "{name}"'
                              + (f': did you mean {" or ".join(close)}?' if close else ":")
-                             + " `make check LIST=1` lists them")
+                             + f" `make check {which}LIST=1` lists them")
     if names:
-        return [test for test in TESTS if test.name in names]
-    return [test for test in TESTS if everything or not test.slow]
+        return [known[name] for name in known if name in names]
+    return [test for test in known.values() if everything or not test.slow]
