@@ -266,8 +266,9 @@ TESTS = (
     in_guest("mmio", "the same over virtio-mmio", 40, MMIO, *ON_TRANSPORT),
 
     in_guest("trace", "the tracepoints tell what was", 20, PLUG_PROBED,
-             "observe_test -t resizes_are_traced -t pressure_is_traced -t reports_are_traced "
-             "-t hints_are_traced"),
+             "observe_test -t resizes_are_traced -t pressure_is_traced -t reports_are_traced"),
+    in_guest("trace-hints", "those of hinting too", 10, PLUG_PROBED,
+             "observe_test -t hints_are_traced"),
     in_guest("debugfs", "agrees with QEMU and /proc/vmstat, and reading it changes nothing", 10,
              PLUG, "observe_test -t status_agrees -t reading_changes_nothing "
              "-t debugfs_goes_with_the_device"),
@@ -282,7 +283,7 @@ TESTS = (
 EVERYWHERE = ("target", "target-residues", "host-memory", "data", "oom-deflate", "oom-freed",
               "oom-free-memory", "oom-off", "hint", "stats", "stats-ten", "features",
               "features-poison", "module-cycle", "unbind", "unplug", "reporting",
-              "reporting-poison", "trace", "debugfs")
+              "reporting-poison", "trace", "trace-hints", "debugfs")
 
 
 def boot_on(boot, arch):

@@ -466,7 +466,7 @@ class Guest:
         tty = f"vb.tty={self.tty}" if self.tty else ""
         bus = "".join(f"vb.insmod={path.stem}" for path in self._bus_modules())
         append = (f"console={self.arch.console} panic=-1 init_on_alloc=0 "
-                  f"vb.ports={SHELLS} {bus} {tty} {self.append}")
+                  f"vb.ports={SHELLS} {bus} {tty} {self.arch.append} {self.append}")
         return [self.qemu, "-machine", self.machine, "-accel", self.accel, "-cpu", self.cpu,
                 "-smp", str(self.cpus), "-m", f"{self.mem_mib}M", "-nodefaults", "-no-user-config",
                 "-display", "none", "-monitor", "none", "-no-reboot",
