@@ -226,6 +226,10 @@ TESTS = (
              "module_test -t unbind_and_bind -t unbind_while_inflating"),
     in_guest("unplug", "device_del and unbind on the way down, on the way up and in mid-hint: "
              "20 rounds (U17)", 40, PLUG, "unplug_test"),
+    in_guest("unplug-no-hints", "the same without hinting, but in mid-hint: 16 rounds (U17, U22)",
+             30, PLUG, "env PROPERTIES='deflate-on-oom=on free-page-reporting=on' unplug_test "
+             "-t while_inflating -t while_deflating -t unbind_while_inflating "
+             "-t unbind_while_deflating", slow=True),
     in_guest("unplug-long", "the same, 60 rounds", 120, PLUG, "env ROUNDS=12 unplug_test",
              slow=True),
 

@@ -23,6 +23,9 @@
 /* Longer than the longest that a request may take: the end of a migration */
 #define HOST_SECONDS	150
 
+/* The driver itself waits less for a device that does not answer */
+#define UNPLUG_SECONDS	45
+
 double now(void)
 {
 	struct timespec time;
@@ -335,9 +338,16 @@ bool device_plug(const char *properties)
 	       WAIT_FOR(device_name() && device_ready(), 30);
 }
 
+/*
+ * On PCI the host waits for the guest to let go.  A CCW device is gone at once;
+ * the driver learns that later, and gets no answer any more.
+ */
 bool device_unplug(void)
 {
-	return host_number("unplug") != -1 && !device_name();
+	int wait = access("/sys/bus/pci", F_OK) ? UNPLUG_SECONDS : 0;
+
+	return host_number("unplug") != -1 &&
+	       WAIT_FOR(!device_name() && !balloon_pages(), wait);
 }
 
 /* What the guest's own part of an unplugging is, also where QEMU refuses one */
