@@ -22,6 +22,8 @@ help:
 	@echo '                 MODULE=file.ko, file.c or stock  test another driver'
 	@echo '                 KERNEL=debug  in guests of a kernel with KASAN, lockdep and the like, which'
 	@echo '                         is built from source first (about 15 minutes)'
+	@echo '                 ARCH=arm64-64k  in guests of another architecture or page size, with a'
+	@echo '                         kernel that is cross-built first (about 10 minutes): arm64-64k, s390x'
 	@echo '                 leaves the logs in out/check'
 	@echo 'make kunit     the driver against devices that QEMU cannot play, in User Mode Linux'
 	@echo '                 (about 6 minutes, later under 1)'

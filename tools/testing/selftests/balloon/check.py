@@ -19,6 +19,7 @@ import time
 import traceback
 from pathlib import Path
 
+import arch as architectures
 import hostside
 import kernels
 import ktap
@@ -62,8 +63,11 @@ def parse_arguments():
     parser.add_argument("--kernel", default=default("KERNEL") or "", metavar="NAME",
                         help="guests run a kernel built from source: "
                              + ", ".join(kernels.VARIANTS) + " (KERNEL=)")
+    parser.add_argument("--arch", default=default("ARCH") or "", metavar="NAME",
+                        help="guests of another architecture, with a kernel built from source: "
+                             + ", ".join(architectures.FOREIGN) + " (ARCH=)")
     parser.add_argument("--qemu", default=default("QEMU") or "", metavar="PROGRAM",
-                        help="another qemu-system-x86_64 (QEMU=)")
+                        help="another qemu-system-* (QEMU=)")
     return parser.parse_args()
 
 
@@ -88,7 +92,24 @@ def check_arguments(args):
     if args.kernel and args.kernel not in kernels.VARIANTS:
         raise SetupError(f'KERNEL="{args.kernel}" must be one of '
                          + ", ".join(kernels.VARIANTS))
-    return tests.choose(args.tests.replace(",", " ").split(), args.all)
+    args.arch = check_arch(args)
+    return tests.choose(args.tests.replace(",", " ").split(), args.all, args.arch)
+
+
+def check_arch(args):
+    if args.arch in ("", architectures.HOST.name):
+        return architectures.HOST
+    if args.arch not in architectures.FOREIGN:
+        raise SetupError(f'ARCH="{args.arch}" must be one of ' + ", ".join(architectures.FOREIGN))
+    if args.kernel:
+        raise SetupError("KERNEL= and ARCH= do not go together: each names a kernel")
+    return architectures.FOREIGN[args.arch]
+
+
+def forget_make():
+    """What our own `make` was given is not for those that build kernels and programs."""
+    for name in ("ARCH", "CROSS_COMPILE", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS"):
+        os.environ.pop(name, None)
 
 
 def print_list(chosen):
@@ -99,7 +120,7 @@ def print_list(chosen):
 
 # --- what guests are made of ------------------------------------------------------------------
 
-def build_programs():
+def build_programs(arch):
     """{name: path} of the test programs, by their own Makefile."""
     found, why = setup.source()
     if found is None:
@@ -108,42 +129,44 @@ def build_programs():
     sources = sorted((setup.HERE / "guest").glob("*.[ch]"))
     headers = [harness / "kselftest_harness.h", harness / "kselftest.h",
                setup.ROOT / "include/uapi/linux/virtio_balloon.h"]
-    key = setup.digest(setup.HERE / "Makefile", setup.compiler(), *sources, *headers)
+    key = setup.digest(setup.HERE / "Makefile", setup.compiler(arch.cross), *sources, *headers)
 
     def build(new):
         setup.long_run("Building the test programs",
                        ["make", "-C", setup.HERE, f"-j{os.cpu_count()}", f"OUTPUT={new}",
-                        f"KSFT_HARNESS_DIR={harness}"], setup.CACHE / "programs.log")
+                        f"KSFT_HARNESS_DIR={harness}", *arch.make_args()],
+                       setup.CACHE / "programs.log")
 
     built = setup.cached(setup.CACHE / "build" / f"programs-{key}", build)
     return {path.name: path for path in built.iterdir() if path.suffix != ".o"}
 
 
-def build_kernel(name):
-    if not name:
+def build_kernel(name, arch):
+    if not name and arch == architectures.HOST:
         return setup.kernel()
-    setup.ensure("kernel")
-    return kernels.built(name)
+    setup.ensure("kernel", more=arch.packages)
+    return kernels.built(name) if name else kernels.foreign(arch)
 
 
 def build_module(which, kernel):
     if which == "historic":
-        return setup.module(setup.historic_source(), kdir=kernel.headers)
+        return setup.module(setup.historic_source(), kdir=kernel.headers, arch=kernel.arch)
     if which == "stock":
         return setup.stock_module(kernel)
     if which.endswith(".ko"):
         return Path(which)
-    return setup.module(which or None, kdir=kernel.headers)
+    return setup.module(which or None, kdir=kernel.headers, arch=kernel.arch)
 
 
 class Kit:
     """The parts of every guest, and how to put one together."""
 
     def __init__(self, args):
-        self.kernels = {"": build_kernel(args.kernel)}
-        self.qemu = args.qemu or "qemu-system-x86_64"
+        self.arch = args.arch
+        self.kernels = {"": build_kernel(args.kernel, self.arch)}
+        self.qemu = args.qemu or None
         self.keep = args.keep
-        self.programs = build_programs()
+        self.programs = build_programs(self.arch)
         self.which_module = args.module
         self.lock = threading.Lock()
         self.made = {}          # boot name -> how many, protected by lock
@@ -151,21 +174,22 @@ class Kit:
     def kernel(self, name):
         with self.lock:         # two guests at a time, but not two builds
             if name not in self.kernels:
-                self.kernels[name] = build_kernel(name)
+                self.kernels[name] = build_kernel(name, self.arch)
             return self.kernels[name]
 
     def guest(self, boot):
         kernel = self.kernel(boot.kernel)
-        files = {f"mod/{name}.ko": setup.test_module(name, kernel.headers)
+        files = {f"mod/{name}.ko": setup.test_module(name, kernel.headers, kernel.arch)
                  for name in boot.test_modules}
         with self.lock:
             number = self.made[boot.name] = self.made.get(boot.name, 0) + 1
         outdir = OUT / "guests" / f"{boot.name}-{number}"
         outdir.mkdir(parents=True)
-        extra = shell.terminal_args() if self.keep and boot.bus == "pci" else []
+        bus = boot.bus or self.arch.bus
+        extra = shell.terminal_args() if self.keep and bus == "pci" else []
         return vm.Guest(outdir, mem_mib=boot.mem_mib, balloon=boot.balloon, load=False,
                         append=f"{WATCHDOGS} {boot.append}", machine=boot.machine,
-                        accel=boot.accel, bus=boot.bus, kernel=kernel, files=files,
+                        accel=boot.accel, bus=bus, kernel=kernel, files=files,
                         module=build_module(boot.module or self.which_module, kernel),
                         modules=boot.modules,
                         drives=make_disk(boot, outdir / DISK), programs=self.programs,
@@ -491,14 +515,15 @@ as this command runs: {"    ".join(job.kept.steps)}""")
 
 # --- the end ----------------------------------------------------------------------------------
 
-def summary(chosen, progress):
+def summary(chosen, progress, arch):
     """The last lines; returns the exit code."""
     failed = [name for name, outcome in progress.outcomes.items() if outcome.state == ktap.FAIL]
     left = len(chosen) - len(progress.outcomes)
     print(f"# {time.monotonic() - progress.start:.0f} s; logs: {OUT.relative_to(setup.ROOT)}/TEST/")
     if failed:
+        which = "" if arch == architectures.HOST else f"ARCH={arch.name} "
         print(f'# failed: {" ".join(failed)}\n# again, and keep the guest: '
-              f'make check KEEP=1 TESTS="{" ".join(failed)}"')
+              f'make check {which}KEEP=1 TESTS="{" ".join(failed)}"')
     if left:
         print(f"# {left} not run")
     print(f"{progress.count(ktap.PASS)} passed, {progress.count(ktap.FAIL)} failed, "
@@ -508,7 +533,7 @@ def summary(chosen, progress):
 
 def prepare(chosen, args):
     """The kit for guests; None if no test needs one; why, if it cannot be had."""
-    setup.ensure("check", skip=["qemu-system-x86"] if args.qemu else [])
+    setup.ensure("check", skip=["qemu-system-x86"] if args.qemu else [], more=args.arch.packages)
     if not any(test.parts for test in chosen):
         return None
     try:
@@ -519,13 +544,14 @@ def prepare(chosen, args):
 
 def main():
     args = parse_arguments()
+    forget_make()
     chosen = check_arguments(args)
     if args.list:
-        print_list(chosen if args.tests else tests.TESTS)
+        print_list(chosen if args.tests else tests.choose([], True, args.arch))
         return 0
     setup.own(OUT)
     kit = prepare(chosen, args)
-    return summary(chosen, run_all(chosen, args, kit))
+    return summary(chosen, run_all(chosen, args, kit), args.arch)
 
 
 if __name__ == "__main__":

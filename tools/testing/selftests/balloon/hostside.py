@@ -14,6 +14,7 @@ import time
 import vm
 
 STATS_QUEUE, HINT_QUEUE = 2, 3
+LAST_REQUESTS = 8           # that are looked at; no more than the size worker posts at a time
 SLEEP_SECONDS = 60          # from the wish to sleep until all devices do
 FRESH_SECONDS = 20          # statistics are asked for once a second
 MIGRATION_SECONDS = 120     # 1 GiB at full speed takes one or two
@@ -36,13 +37,27 @@ def guest_memory(guest, address, length):
     return found
 
 
-def last_buffer(guest, queue):
-    """The contents of the buffer that the device took last from a queue."""
+def last_buffers(guest, queue, most):
+    """The contents of the buffers that the device took last from a queue, the last one first."""
     where = {"path": guest.virtio_path(), "queue": queue}
     state = guest.qmp("x-query-virtio-queue-status", **where)
-    index = (state["last-avail-idx"] - 1) % state["vring-num"]
-    found = guest.qmp("x-query-virtio-queue-element", index=index, **where)
-    return b"".join(guest_memory(guest, one["addr"], one["len"]) for one in found["descs"])
+    for back in range(1, min(most, state["last-avail-idx"]) + 1):
+        index = (state["last-avail-idx"] - back) % state["vring-num"]
+        found = guest.qmp("x-query-virtio-queue-element", index=index, **where)
+        yield b"".join(guest_memory(guest, one["addr"], one["len"]) for one in found["descs"])
+
+
+def last_buffer(guest, queue):
+    return next(last_buffers(guest, queue, 1))
+
+
+def pages_in_order(data, per_page):
+    """(pages, those whose PFNs are not all there, aligned and ascending) of a request."""
+    pfns = [pfn for pfn, in struct.iter_unpack("<I", data)]
+    pages = [pfns[at:at + per_page] for at in range(0, len(pfns), per_page)]
+    bad = sum(page[0] % per_page != 0 or page != list(range(page[0], page[0] + per_page))
+              for page in pages)
+    return len(pages), bad
 
 
 class StatsWatch:
@@ -125,6 +140,14 @@ class TestRequests:
     def do_stats_longest(self):
         """Ends that; the longest time without any, in ms."""
         return round(self.watch.end() * 1000)
+
+    def do_requests(self, queue, per_page):
+        """Of the last requests for pages of so many PFNs each: how many pages, how many bad."""
+        pages = bad = 0
+        for data in last_buffers(self.guest, int(queue), LAST_REQUESTS):
+            some, wrong = pages_in_order(data, int(per_page))
+            pages, bad = pages + some, bad + wrong
+        return f"pages={pages} bad={bad}"
 
     def do_hint_last(self):
         """What the device took last from the hint queue, if that was a command."""

@@ -11,6 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import arch as architectures
 import setup
 from setup import SetupError
 
@@ -57,11 +58,15 @@ def tree(patches):
     return setup.cached(setup.CACHE / "source" / f"whole-{name}", make) / "linux"
 
 
-def configure(source, new, fragments):
+def make_command(source, new, arch):
+    return ["make", "-C", source, f"O={new}", *arch.make_args()]
+
+
+def configure(source, new, fragments, arch):
     """tinyconfig and fragments. What a fragment wants and does not get is an error."""
     log = setup.CACHE / "kernel-config.log"
     merge = source / "scripts/kconfig/merge_config.sh"
-    build = ["make", "-C", source, f"O={new}"]
+    build = make_command(source, new, arch)
     setup.long_run("Configuring the kernel", [*build, "tinyconfig"], log)
     setup.long_run("Merging its configuration",
                    [merge, "-m", "-O", new, new / ".config", *fragments], log)
@@ -74,27 +79,36 @@ def configure(source, new, fragments):
         raise SetupError("the kernel's configuration does not take " + ", ".join(missing))
 
 
-def compile_in(source, new, what):
-    build = ["make", "-C", source, f"O={new / 'build'}", f"-j{os.cpu_count()}"]
+def compile_in(source, new, what, fragments, arch):
+    build = [*make_command(source, new / "build", arch), f"-j{os.cpu_count()}"]
     (new / "build").mkdir()
-    configure(source, new / "build", [FOLDER / name for name in VARIANTS[what].fragments])
+    configure(source, new / "build", fragments, arch)
     setup.long_run(f"Building the {what} kernel (once, about ten minutes on two CPUs)",
-                   [*build, "bzImage", "modules"], setup.CACHE / "kernel-build.log")
+                   [*build, arch.target, "modules"], setup.CACHE / "kernel-build.log")
     setup.long_run("Installing its modules into the cache",
                    [*build, f"INSTALL_MOD_PATH={new / 'root'}", "modules_install"],
                    setup.CACHE / "kernel-build.log")
-    shutil.copyfile(new / "build/arch/x86/boot/bzImage", new / "bzImage")
+    shutil.copyfile(new / "build" / arch.image, new / arch.target)
+
+
+def make(what, variant, arch):
+    """A kernel as a setup.Kernel, built if it is not in the cache."""
+    source = tree(variant.patches)
+    fragments = [FOLDER / fragment for fragment in variant.fragments]
+    name = setup.digest(str(source), setup.compiler(arch.cross), *fragments)
+    path = setup.cached(setup.CACHE / "kernel-built" / f"{what}-{name}",
+                        lambda new: compile_in(source, new, what, fragments, arch))
+    release = (path / "build/include/config/kernel.release").read_text().strip()
+    return setup.Kernel(f"{release}-{what}", path / arch.target,
+                        path / f"root/lib/modules/{release}", path / "build",
+                        path / "build/.config", arch)
 
 
 def built(what):
-    """The kernel of that name as a setup.Kernel, built if it is not in the cache."""
-    variant = VARIANTS[what]
-    source = tree(variant.patches)
-    name = setup.digest(str(source), setup.compiler(),
-                        *[FOLDER / fragment for fragment in variant.fragments])
-    path = setup.cached(setup.CACHE / "kernel-built" / f"{what}-{name}",
-                        lambda new: compile_in(source, new, what))
-    release = (path / "build/include/config/kernel.release").read_text().strip()
-    return setup.Kernel(f"{release}-{what}", path / "bzImage",
-                        path / f"root/lib/modules/{release}", path / "build",
-                        path / "build/.config")
+    """The kernel of that name for this machine's own architecture."""
+    return make(what, VARIANTS[what], architectures.HOST)
+
+
+def foreign(arch):
+    """The kernel of another architecture."""
+    return make(arch.name, Variant(arch.fragments), arch)

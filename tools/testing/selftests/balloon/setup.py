@@ -22,6 +22,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from arch import HOST, Arch
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[3]
 OUT = ROOT / "out"
@@ -229,11 +231,11 @@ def install(names):
     with_fresh_lists("Installing packages", command, "apt-install.log")
 
 
-def ensure(what, skip=()):
+def ensure(what, skip=(), more=()):
     """Install what a command ("build", "run", "shell", "check") needs and is not there yet."""
     if not shutil.which("apt-get"):
         raise SetupError("this needs Debian's apt-get, to fetch a kernel and install packages")
-    names = [name for name in PACKAGES[what] if name not in skip]
+    names = [name for name in [*PACKAGES[what], *more] if name not in skip]
     there = installed(names)
     missing = [name for name in names if name not in there]
     if missing:
@@ -249,6 +251,7 @@ class Kernel:
     moddir: Path        # lib/modules/RELEASE of the unpacked package
     headers: Path       # what external modules are built against
     config: Path
+    arch: Arch = HOST
 
 
 def version(name):
@@ -386,8 +389,9 @@ ccflags-y := {cflags}
 
 
 @functools.cache
-def compiler():
-    return output("gcc", "-dumpfullversion", "-dumpmachine")
+def compiler(cross=""):
+    """What tells one compiler from another. GCC answers only the first of two questions."""
+    return cross + output(f"{cross}gcc", "-dumpfullversion", "-dumpmachine")
 
 
 def module_files(driver):
@@ -415,7 +419,7 @@ def kdir_release(kdir):
                          "/lib/modules/$(uname -r)/build, with the headers installed") from None
 
 
-def module(src=None, extra_cflags="", kdir=None, make_args=()):
+def module(src=None, extra_cflags="", kdir=None, make_args=(), arch=HOST):
     """The driver built as a module (from another source file, for another kernel): its path.
 
     The compiler's words are beside it in build.log. Warnings of W=1 are asked for by make_args:
@@ -426,8 +430,9 @@ def module(src=None, extra_cflags="", kdir=None, make_args=()):
         raise SetupError(f"{driver} is not there: this is no complete checkout")
     kdir = Path(kdir).resolve() if kdir else kernel().headers
     files = module_files(driver)
-    name = digest(str(kdir), kdir_release(kdir), compiler(), KBUILD, extra_cflags, *make_args,
-                  *files, *files.values())
+    make_args = [*arch.make_args(), *make_args]
+    name = digest(str(kdir), kdir_release(kdir), compiler(arch.cross), KBUILD, extra_cflags,
+                  *make_args, *files, *files.values())
 
     def build(new):
         stage(files, new, extra_cflags)
@@ -440,16 +445,17 @@ def module(src=None, extra_cflags="", kdir=None, make_args=()):
     return cached(CACHE / "build" / f"module-{name}", build) / "virtio_balloon.ko"
 
 
-def test_module(name, kdir):
+def test_module(name, kdir, arch=HOST):
     """kmod/NAME.c built as a module: its path."""
     file = HERE / "kmod" / f"{name}.c"
-    key = digest(str(kdir), kdir_release(kdir), compiler(), file)
+    key = digest(str(kdir), kdir_release(kdir), compiler(arch.cross), file)
 
     def build(new):
         shutil.copyfile(file, new / file.name)
         (new / "Kbuild").write_text(f"obj-m := {name}.o\n")
         long_run(f"Building {name}.ko for {kdir_release(kdir)}",
-                 ["make", "-C", kdir, f"M={new}", "modules"], CACHE / "module.log")
+                 ["make", "-C", kdir, f"M={new}", *arch.make_args(), "modules"],
+                 CACHE / "module.log")
 
     return cached(CACHE / "build" / f"kmod-{key}", build) / f"{name}.ko"
 
@@ -469,7 +475,7 @@ def historic_source():
 
 # --- programs for the guest -------------------------------------------------------------------
 
-def program(names, cflags=()):
+def program(names, cflags=(), arch=HOST):
     """{name: path} of guest/NAME.c, each built static."""
     headers = sorted((HERE / "guest").glob("*.h"))
     flags = ["-O2", "-Wall", "-Wextra", "-static", *map(str, cflags)]
@@ -478,12 +484,13 @@ def program(names, cflags=()):
         file = HERE / "guest" / f"{name}.c"
 
         def build(new, file=file, name=name):
-            done = subprocess.run(["gcc", *flags, "-o", new / name, file], check=False,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            done = subprocess.run([f"{arch.cross}gcc", *flags, "-o", new / name, file],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  check=False)
             if done.returncode:
                 raise SetupError(f"{file} does not compile:\n{done.stdout}")
 
-        key = digest(file, compiler(), *flags, *headers)
+        key = digest(file, compiler(arch.cross), *flags, *headers)
         built[name] = cached(CACHE / "build" / f"program-{key}", build) / name
     return built
 
@@ -509,7 +516,37 @@ def initramfs(files, path):
     return path
 
 
-def busybox():
+FOREIGN_APT = """\
+APT::Architecture "{debian}";
+APT::Architectures {{ "{debian}"; }};
+APT::Sandbox::User "root";
+Dir::State::lists "{room}/lists";
+Dir::State::status "{room}/status";
+Dir::Cache "{room}/cache";
+"""
+
+
+def fetch_foreign(package, debian, into):
+    """A package of another architecture, unpacked. This machine's own lists know none of it."""
+    with tempfile.TemporaryDirectory(prefix=".apt-", dir=CACHE) as room:
+        for folder in ("lists/partial", "cache/archives/partial"):
+            (Path(room) / folder).mkdir(parents=True)
+        (Path(room) / "status").touch()
+        (Path(room) / "apt.conf").write_text(FOREIGN_APT.format(debian=debian, room=room))
+        apt = ["env", f"APT_CONFIG={room}/apt.conf", "apt-get"]
+        long_run(f"Fetching package lists for {debian}", [*apt, "update"],
+                 CACHE / "apt-update.log")
+        long_run(f"Downloading {package} for {debian}", [*apt, "download", package],
+                 CACHE / "apt-download.log", cwd=room)
+        for deb in Path(room).glob("*.deb"):
+            subprocess.run(["dpkg", "-x", deb, into], check=True)
+
+
+def busybox(arch=HOST):
+    """A static busybox that runs in guests of an architecture."""
+    if arch != HOST:
+        return cached(CACHE / "busybox" / arch.debian, lambda new: fetch_foreign(
+            "busybox-static", arch.debian, new)) / "bin/busybox"
     path = shutil.which("busybox")
     if not path:
         raise SetupError("busybox is missing (package busybox-static)")

@@ -3,8 +3,9 @@
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import arch as architectures
 import static_checks
 from setup import SetupError
 
@@ -20,9 +21,9 @@ class Boot:
     disk_mib: int = 0
     disk_format: str = "raw"
     append: str = ""        # to the kernel's command line
-    machine: str = "q35"
+    machine: str = ""       # the architecture's usual one
     accel: str = "tcg,thread=multi"
-    bus: str = "pci"
+    bus: str = ""           # likewise
     extra: tuple = ()       # further words of QEMU's command line
     kernel: str = ""        # one that kernels.py builds, whatever the others run
     test_modules: tuple = ()    # of kmod/
@@ -138,6 +139,8 @@ TESTS = (
 
     in_guest("target", "down, up, in odd sizes, to the same value, changed on the way", 12, OOM,
              "target_test -T wiggle -f target"),
+    in_guest("target-residues", "a target within a page settles, and all is quiet then (U20); "
+             "a page's PFNs ascend in one request", 30, OOM, "target_test -f unaligned"),
     in_guest("target-early", "a target that was set before the driver is loaded (U18)", 3, OOM,
              "target_test -f early"),
     in_guest("wiggle", "ten moves of 10 MiB a second (U29)", 5, OOM, "target_test -t wiggle"),
@@ -152,6 +155,8 @@ TESTS = (
              "oom_test -t program_lives"),
     in_guest("oom-freed", "*freed grows by the pages that left the balloon", 5, OOM_PROBED,
              "oom_test -t freed_counts_pages"),
+    in_guest("oom-free-memory", "*freed, as the kernel gets it, is what is free then", 10,
+             OOM_PROBED, "oom_test -t freed_is_free_memory", allow=OOM_KILL),
     in_guest("oom-locked", "70 % of memory locked, then inflated: nothing is killed (U8)", 10, OOM,
              "oom_test -t locked_memory"),
     in_guest("oom-sysrq", "each forced OOM frees pages (U2)", 5, OOM, "oom_test -t sysrq",
@@ -221,6 +226,10 @@ TESTS = (
              "module_test -t unbind_and_bind -t unbind_while_inflating"),
     in_guest("unplug", "device_del and unbind on the way down, on the way up and in mid-hint: "
              "20 rounds (U17)", 40, PLUG, "unplug_test"),
+    in_guest("unplug-no-hints", "the same without hinting, but in mid-hint: 16 rounds (U17, U22)",
+             30, PLUG, "env PROPERTIES='deflate-on-oom=on free-page-reporting=on' unplug_test "
+             "-t while_inflating -t while_deflating -t unbind_while_inflating "
+             "-t unbind_while_deflating", slow=True),
     in_guest("unplug-long", "the same, 60 rounds", 120, PLUG, "env ROUNDS=12 unplug_test",
              slow=True),
 
@@ -235,7 +244,7 @@ TESTS = (
     in_guest("hibernate-disk", "S4 to the disk, and back in a new QEMU", 30, SLEEP,
              ThroughPowerOff("suspend_test -r suspend.disk.while_inflating"), slow=True),
 
-    in_guest("reporting", "freed memory leaves the host's RSS", 15, PLUG,
+    in_guest("reporting", "freed memory leaves the host's RSS (U21)", 15, PLUG,
              "reporting_test -r reporting.poison_on.host_gets_freed_memory"),
     in_guest("reporting-poison", "with init_on_free and page_poison, and a device that knows of "
              "it or not: no page changes (S3, S27, S31, F14)", 40, (PLUG_ZEROED, PLUG_POISONED),
@@ -261,8 +270,9 @@ TESTS = (
     in_guest("mmio", "the same over virtio-mmio", 40, MMIO, *ON_TRANSPORT),
 
     in_guest("trace", "the tracepoints tell what was", 20, PLUG_PROBED,
-             "observe_test -t resizes_are_traced -t pressure_is_traced -t reports_are_traced "
-             "-t hints_are_traced"),
+             "observe_test -t resizes_are_traced -t pressure_is_traced -t reports_are_traced"),
+    in_guest("trace-hints", "those of hinting too", 10, PLUG_PROBED,
+             "observe_test -t hints_are_traced"),
     in_guest("debugfs", "agrees with QEMU and /proc/vmstat, and reading it changes nothing", 10,
              PLUG, "observe_test -t status_agrees -t reading_changes_nothing "
              "-t debugfs_goes_with_the_device"),
@@ -273,15 +283,42 @@ TESTS = (
 )
 
 
-def choose(names, everything):
+# What depends on the size of a page, the order of bytes or the transport.
+EVERYWHERE = ("target", "target-residues", "host-memory", "data", "oom-deflate", "oom-freed",
+              "oom-free-memory", "oom-off", "hint", "stats", "stats-ten", "features",
+              "features-poison", "module-cycle", "unbind", "unplug", "unplug-no-hints",
+              "reporting", "reporting-poison", "trace", "trace-hints", "debugfs")
+
+
+def boot_on(boot, arch):
+    """The same guest on another architecture, and the kind of machine that it has."""
+    return replace(boot, name=f"{arch.name}-{boot.name}", machine="")
+
+
+def test_on(test, arch):
+    parts = tuple(replace(part, boot=boot_on(part.boot, arch)) for part in test.parts)
+    return replace(test, name=f"{arch.name}.{test.name}", parts=parts, slow=False)
+
+
+def tests_of(arch):
+    """All tests that can run on an architecture, with its name in theirs."""
+    if arch == architectures.HOST:
+        return TESTS
+    return tuple(test_on(test, arch) for test in TESTS
+                 if test.name in EVERYWHERE and test.name not in arch.without)
+
+
+def choose(names, everything, arch):
     """The tests of these names, in the order of the table; all quick ones if none is named."""
-    known = {test.name: test for test in TESTS}
+    known = {test.name.removeprefix(f"{arch.name}."): test for test in tests_of(arch)}
+    names = [name.removeprefix(f"{arch.name}.") for name in names]
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, 3)
+            which = "" if arch == architectures.HOST else f"ARCH={arch.name} "
             raise SetupError(f'there is no test "{name}"'
                              + (f': did you mean {" or ".join(close)}?' if close else ":")
-                             + " `make check LIST=1` lists them")
+                             + f" `make check {which}LIST=1` lists them")
     if names:
-        return [test for test in TESTS if test.name in names]
-    return [test for test in TESTS if everything or not test.slow]
+        return [known[name] for name in known if name in names]
+    return [test for test in known.values() if everything or not test.slow]

@@ -51,7 +51,7 @@ BAD_LINES = re.compile("|".join([
     r"segfault at", r"traps: ", r"Unknown symbol", r"disagrees about version",
 ]))
 
-FIRST_LINE = re.compile(r"(?m)^(?=\[ *0\.000000\] Linux version )")
+FIRST_LINE = re.compile(r"(?m)^(?=\[ *[0-9.]+\] Linux version )")
 
 
 class GuestError(Exception):
@@ -273,21 +273,23 @@ class Guest:
     """One QEMU with one guest. QEMU runs in `outdir`: relative paths in `extra` end up there."""
 
     def __init__(self, outdir, mem_mib=1024, cpus=2, append="", balloon="deflate-on-oom=on",
-                 extra=(), machine="q35", load=True, module=None, params="", modules=(), drives=(),
-                 programs=(), qemu="qemu-system-x86_64", cpu="max,-cx16",
-                 accel="tcg,thread=multi", tty=None, files=None, bus="pci", kernel=None):
+                 extra=(), machine=None, load=True, module=None, params="", modules=(), drives=(),
+                 programs=(), qemu=None, cpu=None, accel="tcg,thread=multi", tty=None, files=None,
+                 bus=None, kernel=None):
         self.outdir = Path(outdir).resolve()
         self.mem_mib, self.cpus, self.append, self.balloon = mem_mib, cpus, append, balloon
-        self.extra, self.machine, self.cpu, self.accel = list(extra), machine, cpu, accel
+        self.kernel = kernel or setup.kernel()
+        self.arch = self.kernel.arch
+        self.machine, self.cpu = machine or self.arch.machine, cpu or self.arch.cpu
+        self.extra, self.accel = list(extra), accel
         self.load_module, self.params, self.tty = load, params, tty
         self.module = module
-        self.bus = bus          # of all virtio devices: "pci" or "mmio"
-        self.kernel = kernel or setup.kernel()
+        self.bus = bus or self.arch.bus     # of all virtio devices: "pci", "mmio" or "ccw"
         self.modules = list(modules) + (["virtio_blk"] if drives else [])
         self.drives = list(drives)
         self.programs = programs
         self.files = dict(files or {})
-        self.qemu = find_qemu(qemu)
+        self.qemu = find_qemu(qemu or self.arch.qemu)
         self.boots = 0          # how many it took
         self.stopped = False    # told to end, perhaps by another thread while it boots
         self.process = self.control = self.requests = None
@@ -436,18 +438,19 @@ class Guest:
 
     def _device(self, name):
         """QEMU's name of a virtio device on the guest's bus."""
-        return f"virtio-{name}-" + ("pci" if self.bus == "pci" else "device")
+        return f"virtio-{name}-" + ("device" if self.bus == "mmio" else self.bus)
 
     def virtio_path(self):
-        """Where QEMU has the balloon's virtio device: behind its PCI device, if that has one."""
-        return BALLOON_QOM + ("/virtio-backend" if self.bus == "pci" else "")
+        """Where QEMU has the balloon's virtio device: behind its PCI or CCW device, if any."""
+        return BALLOON_QOM + ("" if self.bus == "mmio" else "/virtio-backend")
 
     def _write_initramfs(self):
-        files = {"init": setup.program("init")["init"], "bin/busybox": setup.busybox(),
+        files = {"init": setup.program("init", arch=self.arch)["init"],
+                 "bin/busybox": setup.busybox(self.arch),
                  "dev/.keep": "", "etc/profile": "PS1='guest# '\n"}
         files |= {f"mod/{path.name}": path for path in self._stock_modules() + self._bus_modules()}
         if self.balloon is not None or self.load_module or self.module:
-            module = self.module or setup.module(kdir=self.kernel.headers)
+            module = self.module or setup.module(kdir=self.kernel.headers, arch=self.arch)
             files["mod/virtio_balloon.ko"] = Path(module)
         files |= {f"bin/{name}": Path(path) for name, path in self._programs().items()}
         setup.initramfs(files | self.files, self.outdir / "initrd.gz")
@@ -457,21 +460,26 @@ class Guest:
             return self.programs
         paths = [item for item in self.programs if "/" in str(item)]
         names = [item for item in self.programs if "/" not in str(item)]
-        return {Path(path).name: path for path in paths} | setup.program(names)
+        return {Path(path).name: path for path in paths} | setup.program(names, arch=self.arch)
 
     def command(self):
         tty = f"vb.tty={self.tty}" if self.tty else ""
         bus = "".join(f"vb.insmod={path.stem}" for path in self._bus_modules())
-        append = ("console=ttyS0 panic=-1 init_on_alloc=0 "
-                  f"vb.ports={SHELLS} {bus} {tty} {self.append}")
+        append = (f"console={self.arch.console} panic=-1 init_on_alloc=0 "
+                  f"vb.ports={SHELLS} {bus} {tty} {self.arch.append} {self.append}")
         return [self.qemu, "-machine", self.machine, "-accel", self.accel, "-cpu", self.cpu,
                 "-smp", str(self.cpus), "-m", f"{self.mem_mib}M", "-nodefaults", "-no-user-config",
                 "-display", "none", "-monitor", "none", "-no-reboot",
                 "-kernel", str(self.kernel.image), "-initrd", "initrd.gz",
-                "-append", " ".join(append.split()), "-serial", "chardev:console",
-                "-chardev", "file,id=console,path=console.log,append=on",
+                "-append", " ".join(append.split()), *self._console_args(),
                 *socket_args("qmp"), *self._serial_args(), *self._balloon_args(),
-                *self._drive_args(), *map(str, self.extra)]
+                *self._drive_args(), *self.arch.slots, *map(str, self.extra)]
+
+    def _console_args(self):
+        """The terminal of the kernel's log. A machine with a CCW bus has no serial port."""
+        port = ["-device", "sclpconsole,chardev=console"] if self.arch.bus == "ccw" else \
+            ["-serial", "chardev:console"]
+        return ["-chardev", "file,id=console,path=console.log,append=on", *port]
 
     def _serial_args(self):
         args = ["-device", self._device("serial")]
@@ -629,6 +637,8 @@ class Guest:
         """Hot-plug the balloon device; an iothread "hinting" must be there for hinting."""
         if properties.get("free-page-hint"):
             properties["iothread"] = "hinting"
+        if self.arch.slot:
+            properties["bus"] = self.arch.slot
         self.qmp("device_add", driver=self._device("balloon"), id=BALLOON_ID, **properties)
 
     def unplug(self):

@@ -23,6 +23,9 @@
 /* Longer than the longest that a request may take: the end of a migration */
 #define HOST_SECONDS	150
 
+/* The driver itself waits less for a device that does not answer */
+#define UNPLUG_SECONDS	45
+
 double now(void)
 {
 	struct timespec time;
@@ -335,9 +338,16 @@ bool device_plug(const char *properties)
 	       WAIT_FOR(device_name() && device_ready(), 30);
 }
 
+/*
+ * On PCI the host waits for the guest to let go.  A CCW device is gone at once;
+ * the driver learns that later, and gets no answer any more.
+ */
 bool device_unplug(void)
 {
-	return host_number("unplug") != -1 && !device_name();
+	int wait = access("/sys/bus/pci", F_OK) ? UNPLUG_SECONDS : 0;
+
+	return host_number("unplug") != -1 &&
+	       WAIT_FOR(!device_name() && !balloon_pages(), wait);
 }
 
 /* What the guest's own part of an unplugging is, also where QEMU refuses one */
@@ -425,12 +435,16 @@ long long balloon_pages(void)
 	return vm_counter("balloon_inflate") - vm_counter("balloon_deflate");
 }
 
-/* How many pages a balloon has that leaves @target bytes to the guest */
+/*
+ * How many pages a balloon has that leaves @target bytes to the guest: QEMU
+ * rounds the balloon down to wire pages, and the driver that up to its own.
+ */
 long long pages_for(long long target)
 {
 	long long wire = (memory_bytes() - target) / WIRE_PAGE;
+	long long per_page = getpagesize() / WIRE_PAGE;
 
-	return wire * WIRE_PAGE / getpagesize();
+	return (wire + per_page - 1) / per_page;
 }
 
 bool target_set(long long target)

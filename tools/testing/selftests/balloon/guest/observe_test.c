@@ -129,7 +129,8 @@ static void add_runs(const char *name, const char *fields, void *data)
 	if (strcmp(name, "virtio_balloon_report"))
 		return;
 	runs = host_field(fields, "runs");
-	if (runs < 1 || runs > 32 || host_field(fields, "pages") < runs * 512 ||
+	if (runs < 1 || runs > 32 ||
+	    host_field(fields, "pages") * getpagesize() < runs * 2 * MIB ||
 	    host_field(fields, "err") || host_field(fields, "ns") <= 0)
 		++*wrong;
 }

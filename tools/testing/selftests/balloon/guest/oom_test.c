@@ -5,6 +5,9 @@
 
 #define TARGET		(220 * MIB)
 #define HOG_SECONDS	120
+#define FORCED		5		/* times that a person asks for an OOM */
+#define NOISE		(12 * MIB)
+#define ULONG		(sizeof(long) == 8 ? "u64" : "u32")
 
 /* With the feature */
 FIXTURE(oom)
@@ -58,18 +61,23 @@ TEST_F_TIMEOUT(oom, program_lives, 240)
 	EXPECT_TRUE(target_reach(TARGET + 20 * MIB));
 }
 
+static bool probe_notifier(void)
+{
+	const char *notifier = module_symbol("", "balloon_oom_notify");
+
+	return notifier &&
+	       probe_add("oom_in", "p %s freed=+0($arg3):%s", notifier, ULONG) &&
+	       probe_add("oom_out", "r %s freed=+0($arg3):%s", notifier, ULONG) &&
+	       probes_start(0);
+}
+
 /*
  * The kernel believes what the notifier says: *freed must grow by the pages
  * that came out of the balloon, whatever unit the device counts in.
  */
 TEST_F_TIMEOUT(oom, freed_counts_pages, 240)
 {
-	const char *notifier = module_symbol("", "balloon_oom_notify");
-
-	ASSERT_NE(NULL, notifier);
-	ASSERT_TRUE(probe_add("oom_in", "p %s freed=+0($arg3):u64", notifier));
-	ASSERT_TRUE(probe_add("oom_out", "r %s freed=+0($arg3):u64", notifier));
-	ASSERT_TRUE(probes_start(0));
+	ASSERT_TRUE(probe_notifier());
 	ASSERT_TRUE(hog_start(&self->hog, 400 * MIB, false));
 	EXPECT_EQ(HOG_FULL, hog_wait(&self->hog, HOG_SECONDS));
 	probes_stop();
@@ -78,6 +86,36 @@ TEST_F_TIMEOUT(oom, freed_counts_pages, 240)
 	EXPECT_GT(DEFLATED(), 0);
 	EXPECT_EQ(DEFLATED(), probe_sum("oom_out", "freed") - probe_sum("oom_in", "freed"));
 	EXPECT_EQ(0, KILLS());
+}
+
+/*
+ * The same against free memory, which nobody uses here: what is killed in
+ * addition was not there before.  The steps double from 2 MiB.
+ */
+TEST_F_TIMEOUT(oom, freed_is_free_memory, 240)
+{
+	long long free, freed;
+	int i;
+
+	ASSERT_TRUE(probe_notifier());
+	caches_drop();
+	free = free_bytes();
+	for (i = 1; i <= FORCED; i++) {
+		ASSERT_TRUE(hog_start(&self->hog, 20 * MIB, false));
+		ASSERT_EQ(HOG_FULL, hog_wait(&self->hog, HOG_SECONDS));
+		ASSERT_TRUE(write_file("/proc/sysrq-trigger", "f"));
+		ASSERT_TRUE(WAIT_FOR(KILLS() >= i && !hog_alive(&self->hog), 30));
+		hog_end(&self->hog);
+	}
+	probes_stop();
+	freed = probe_sum("oom_out", "freed") - probe_sum("oom_in", "freed");
+	EXPECT_EQ(FORCED, probe_hits("oom_out"));
+	EXPECT_EQ(DEFLATED(), freed);
+	EXPECT_GE(freed * getpagesize(), 60 * MIB);
+	caches_drop();
+	EXPECT_TRUE(WAIT_FOR(llabs(free_bytes() - free - freed * getpagesize()) < NOISE, 10));
+	TH_LOG("freed %lld KiB, free memory grew by %lld KiB",
+	       freed * getpagesize() / 1024, (free_bytes() - free) / 1024);
 }
 
 /* U8: 70 % of memory is locked, and the host wants nearly all of it */

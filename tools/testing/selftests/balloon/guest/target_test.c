@@ -102,6 +102,82 @@ TEST_F_TIMEOUT(target, changed_while_deflating, 150)
 	EXPECT_LT(DEFLATED(), pages_for(250 * MIB));
 }
 
+/*
+ * U20: the device counts in wire pages, and a part of a page of the guest's
+ * cannot be ballooned.  The driver gives the whole page, and is content then.
+ */
+#define QUIET_STEPS	16
+#define QUIET_SECONDS	10
+
+FIXTURE(unaligned)
+{
+};
+
+FIXTURE_SETUP(unaligned)
+{
+	const char *missing = balloon_missing();
+
+	if (missing)
+		SKIP(return, "%s", missing);
+	ASSERT_TRUE(start_at(memory_bytes(), ""));
+}
+
+FIXTURE_TEARDOWN(unaligned)
+{
+	start_over();
+}
+
+/* True if not a page moves, nor is the device told anything */
+static bool quiet_for(double seconds)
+{
+	long long inflated = vm_counter("balloon_inflate");
+	long long deflated = vm_counter("balloon_deflate");
+	long long requests = queue_used(0) + queue_used(1);
+	long long told = debugfs_number("counters", "config writes");
+
+	usleep(seconds * 1000000);
+	return vm_counter("balloon_inflate") == inflated &&
+	       vm_counter("balloon_deflate") == deflated &&
+	       queue_used(0) + queue_used(1) == requests &&
+	       debugfs_number("counters", "config writes") == told;
+}
+
+/* Reached from above and from below */
+TEST_F_TIMEOUT(unaligned, every_residue_settles, 240)
+{
+	int i;
+
+	for (i = 0; i < QUIET_STEPS; i++) {
+		long long target = 700 * MIB - i * WIRE_PAGE;
+
+		ASSERT_TRUE(target_reach(target));
+		EXPECT_TRUE(quiet_for(0.3));
+		ASSERT_TRUE(target_reach(target - 10 * MIB));
+		ASSERT_TRUE(target_reach(target));
+		EXPECT_TRUE(quiet_for(0.3));
+	}
+	EXPECT_TRUE(quiet_for(QUIET_SECONDS));
+	EXPECT_TRUE(target_settled(700 * MIB - (QUIET_STEPS - 1) * WIRE_PAGE));
+	ASSERT_TRUE(target_reach(memory_bytes() - WIRE_PAGE));
+	EXPECT_TRUE(quiet_for(QUIET_SECONDS));
+}
+
+/* A device with larger pages frees those of which it sees all, in order */
+TEST_F_TIMEOUT(unaligned, a_page_is_in_one_request, 150)
+{
+	char answer[128];
+	int queue;
+
+	ASSERT_TRUE(target_reach(500 * MIB));
+	ASSERT_TRUE(target_reach(600 * MIB));
+	for (queue = 0; queue < 2; queue++) {
+		ASSERT_TRUE(host_request(answer, sizeof(answer), "requests %d %lld", queue,
+					 getpagesize() / WIRE_PAGE));
+		EXPECT_GT(host_field(answer, "pages"), 100);
+		EXPECT_EQ(0, host_field(answer, "bad"));
+	}
+}
+
 /* U18: a target that was set before there was a driver */
 FIXTURE(early)
 {
