@@ -2045,7 +2045,9 @@ static void publish_actual(struct virtio_balloon *vb)
 	mutex_lock(&vb->publish_lock);
 	actual_wire = pages_to_wire(atomic_long_read(&vb->ballooned) +
 				    READ_ONCE(vb->taken));
-	if (vb->published != actual_wire) {
+	/* Some transports wait without a bound for a device that has gone. */
+	if (vb->published != actual_wire &&
+	    !queue_gone(&vb->queue[QUEUE_INFLATE])) {
 		virtio_cwrite_le(vb->vdev, struct virtio_balloon_config,
 				 actual, &actual_wire);
 		balloon_count(vb, COUNT_CONFIG_WRITES, 1);
