@@ -141,20 +141,21 @@ def odd_target(actor):
     return pages
 
 
-def program(actor):
+def run_program(actor, options=""):
     mib = actor.random.randint(50, PROGRAM)
-    code, text = actor.sh(f"memtouch {mib} {actor.random.randint(0, 2)}")
+    command = f"memtouch {options} {mib} {actor.random.randint(0, 2)}"
+    code, text = actor.sh(command)
     if code:
-        actor.fail(f"memtouch {mib} ended with {code}: {text}")
+        actor.fail(f"{command} ended with {code}: {text}")
     return mib
+
+
+def program(actor):
+    return run_program(actor)
 
 
 def threads(actor):
-    mib = actor.random.randint(50, PROGRAM)
-    code, text = actor.sh(f"memtouch -t 4 -r {mib}")
-    if code:
-        actor.fail(f"memtouch -t 4 -r {mib} ended with {code}: {text}")
-    return mib
+    return run_program(actor, "-t 4 -r")
 
 
 def pause(actor):
