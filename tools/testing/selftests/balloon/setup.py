@@ -235,7 +235,7 @@ def ensure(what, skip=(), more=()):
     """Install what a command ("build", "run", "shell", "check") needs and is not there yet."""
     if not shutil.which("apt-get"):
         raise SetupError("this needs Debian's apt-get, to fetch a kernel and install packages")
-    names = [name for name in [*PACKAGES[what], *more] if name not in skip]
+    names = [name for name in dict.fromkeys([*PACKAGES[what], *more]) if name not in skip]
     there = installed(names)
     missing = [name for name in names if name not in there]
     if missing:
