@@ -14,7 +14,7 @@ help:
 	@echo '                 MEM=2048     MiB of the guest'
 	@echo '                 TARGET=512   MiB the balloon leaves to it'
 	@echo '                 leaves the timeline, its picture and the logs in out/run (about 2 minutes)'
-	@echo 'make check     the tests (about 4 minutes)'
+	@echo 'make check     the tests (about 8 minutes on 2 CPUs)'
 	@echo '                 TESTS="oom-deflate stats"  only these     LIST=1  list them'
 	@echo '                 ALL=1   the longer ones too'
 	@echo '                 KEEP=1  stop at the first failure in a guest, and keep that for a look'
@@ -54,7 +54,7 @@ help:
 	@echo 'make series    this repository as a patch series for the kernel, signed off by you: out/series'
 	@echo 'make series-check  the series, to git am, checkpatch, sparse and other checkers, and built in'
 	@echo '                 many configurations, for several architectures (about 30 minutes)'
-	@echo '                 TESTS="checkpatch sparse"  only these'
+	@echo '                 TESTS="checkpatch sparse"  only these     LIST=1  list them'
 	@echo 'make shell     a shell in a guest with the module loaded (MEM=2048)'
 	@echo 'make target    from another terminal: what the guest of make shell is to keep (MIB=700)'
 	@echo 'make module    build out/virtio_balloon.ko for the guest kernel of the other commands, or'
@@ -62,49 +62,70 @@ help:
 	@echo 'make clean     remove what the commands left in this directory'
 	@echo 'make distclean the same, and the downloads and builds in ~/.cache/virtio-balloon'
 	@echo
-	@echo 'All of them: QEMU=...   another qemu-system-x86_64'
-	@echo '             KREL=...   another kernel release, as 6.12.9+deb12-amd64'
-	@echo '             YES=1      install missing packages without asking'
+	@echo 'All that boot a guest: QEMU=...   another qemu-system-x86_64'
+	@echo '                       KREL=...   another kernel release, as 6.12.9+deb12-amd64'
+	@echo 'All of them: YES=1      install missing packages without asking; nor do they ask where the'
+	@echo '                        input is no terminal'
+
+# A misspelt variable would change nothing, and nobody would notice.
+given = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+strange = $(filter-out $(TAKES) YES,$(given))
+guest := QEMU KREL
 
 python:
+	$(if $(strange),$(error make $(firstword $(MAKECMDGOALS)) takes no $(strange:%=%=); it \
+		takes $(addsuffix =,$(TAKES) YES)))
 	@$(BALLOON)/need-python.sh
 
+run: TAKES := MEM TARGET $(guest)
 run: python
 	@$(PYTHON) $(BALLOON)/run.py
 
+check: TAKES := TESTS LIST ALL KEEP JOBS MODULE KERNEL ARCH $(guest)
 check: python
 	@$(PYTHON) $(BALLOON)/check.py
 
+kunit: TAKES := TESTS MODULE
 kunit: python
 	@$(PYTHON) $(BALLOON)/kunit.py
 
+mutants: TAKES := TESTS LIST
 mutants: python
 	@$(PYTHON) $(BALLOON)/mutants.py
 
+bench: TAKES := QUICK ROUNDS ROWS $(guest)
 bench: python
 	@$(PYTHON) $(BALLOON)/speed.py
 
-series: python
-	@$(PYTHON) $(BALLOON)/series.py
-
-series-check: python
-	@$(PYTHON) $(BALLOON)/series_check.py
-
+page-cache: TAKES := SECONDS $(guest)
 page-cache: python
 	@$(PYTHON) $(BALLOON)/page_cache.py
 
+pressure: TAKES := SCENARIOS RUNS ROUNDS SECONDS $(guest)
 pressure: python
 	@$(PYTHON) $(BALLOON)/pressure.py
 
+stress: TAKES := MINUTES SEED $(guest)
 stress: python
 	@$(PYTHON) $(BALLOON)/stress.py
 
+series: TAKES :=
+series: python
+	@$(PYTHON) $(BALLOON)/series.py
+
+series-check: TAKES := TESTS LIST
+series-check: python
+	@$(PYTHON) $(BALLOON)/series_check.py
+
+shell: TAKES := MEM $(guest)
 shell: python
 	@$(PYTHON) $(BALLOON)/shell.py shell
 
+target: TAKES := MIB
 target: python
 	@$(PYTHON) $(BALLOON)/shell.py target
 
+module: TAKES := KDIR KREL
 module: python
 	@$(PYTHON) $(BALLOON)/setup.py
 

@@ -7,7 +7,6 @@ be clean. Tests with the same kind of guest share one, one after the other; a gu
 failed is not used again.
 """
 
-import argparse
 import contextlib
 import os
 import re
@@ -46,15 +45,14 @@ MAX_JOBS = 16
 
 def parse_arguments():
     default = os.environ.get
-    parser = argparse.ArgumentParser(prog="check.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("check.py", __doc__)
     parser.add_argument("--tests", default=default("TESTS") or "", metavar="NAMES",
                         help="only these, separated by spaces (TESTS=)")
-    parser.add_argument("--list", action="store_true", default=flag("LIST"),
+    parser.add_argument("--list", action="store_true", default=setup.flag("LIST"),
                         help="list the tests and run none (LIST=1)")
-    parser.add_argument("--all", action="store_true", default=flag("ALL"),
+    parser.add_argument("--all", action="store_true", default=setup.flag("ALL"),
                         help="the longer ones too (ALL=1)")
-    parser.add_argument("--keep", action="store_true", default=flag("KEEP"),
+    parser.add_argument("--keep", action="store_true", default=setup.flag("KEEP"),
                         help="stop at the first failure in a guest and keep that running (KEEP=1)")
     parser.add_argument("--jobs", default=default("JOBS") or "2", metavar="N",
                         help="guests at a time (JOBS=, %(default)s)")
@@ -66,24 +64,14 @@ def parse_arguments():
     parser.add_argument("--arch", default=default("ARCH") or "", metavar="NAME",
                         help="guests of another architecture, with a kernel built from source: "
                              + ", ".join(architectures.FOREIGN) + " (ARCH=)")
-    parser.add_argument("--qemu", default=default("QEMU") or "", metavar="PROGRAM",
-                        help="another qemu-system-* (QEMU=)")
+    vm.add_qemu(parser)
     return parser.parse_args()
-
-
-def flag(name):
-    value = os.environ.get(name) or "0"
-    if value not in ("0", "1"):
-        raise SetupError(f'{name}="{value}" must be 1 or 0')
-    return value == "1"
 
 
 def check_arguments(args):
     if not re.fullmatch("[0-9]+", args.jobs) or not 1 <= int(args.jobs) <= MAX_JOBS:
         raise SetupError(f'JOBS="{args.jobs}" must be a number from 1 to {MAX_JOBS}')
     args.jobs = int(args.jobs)
-    if args.qemu:
-        args.qemu = vm.find_qemu(args.qemu)
     if args.module and args.module != "stock":
         if not args.module.endswith((".ko", ".c")) or not Path(args.module).is_file():
             raise SetupError(f'MODULE="{args.module}" must be a module (.ko) or a driver (.c) '
@@ -164,7 +152,7 @@ class Kit:
     def __init__(self, args):
         self.arch = args.arch
         self.kernels = {"": build_kernel(args.kernel, self.arch)}
-        self.qemu = args.qemu or None
+        self.qemu = args.qemu
         self.keep = args.keep
         self.programs = build_programs(self.arch)
         self.which_module = args.module
@@ -533,7 +521,7 @@ def summary(chosen, progress, arch):
 
 def prepare(chosen, args):
     """The kit for guests; None if no test needs one; why, if it cannot be had."""
-    setup.ensure("check", skip=["qemu-system-x86"] if args.qemu else [], more=args.arch.packages)
+    args.qemu = vm.prepare("check", args.qemu, args.arch.packages)
     if not any(test.parts for test in chosen):
         return None
     try:

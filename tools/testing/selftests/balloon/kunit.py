@@ -9,7 +9,6 @@ Status 0: all tests passed, and the log has no warning of the kernel. 1: some di
 not be run.
 """
 
-import argparse
 import fcntl
 import os
 import re
@@ -186,8 +185,7 @@ def run(driver, which, seconds=240):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="kunit.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("kunit.py", __doc__)
     parser.add_argument("tests", nargs="?", default=os.environ.get("TESTS") or ALL,
                         help="only these: a pattern SUITE.CASE (TESTS=, %(default)s)")
     parser.add_argument("--module", default=os.environ.get("MODULE") or str(setup.DRIVER),

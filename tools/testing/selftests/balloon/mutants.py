@@ -8,7 +8,6 @@ warns. Before that all of them are run against the driver as it is, and must pas
 Status 0: all mutants were caught. 1: some were not. 2: it could not be run.
 """
 
-import argparse
 import os
 import re
 import subprocess
@@ -95,11 +94,10 @@ def whole_driver_passes():
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="mutants.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("mutants.py", __doc__)
     parser.add_argument("names", nargs="*", default=(os.environ.get("TESTS") or "").split(),
                         help="only these (TESTS=)")
-    parser.add_argument("--list", action="store_true", default=os.environ.get("LIST") == "1",
+    parser.add_argument("--list", action="store_true", default=setup.flag("LIST"),
                         help="list them and run none (LIST=1)")
     return parser.parse_args()
 

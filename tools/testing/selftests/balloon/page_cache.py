@@ -7,7 +7,6 @@ whenever reclaim ran: the balloon gave way to the cache, was refilled, and gave 
 measured in the same run: this driver, and the same with historic-shrinker.patch.
 """
 
-import argparse
 import csv
 import json
 import os
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 import bench
 import setup
 import vm
-from setup import SetupError, say
+from setup import say
 
 OUT = setup.OUT / "page-cache"
 MEM = 2048                  # MiB; the file, and what the host wants to leave, as parts of it
@@ -161,12 +160,12 @@ def play(guest, case, path, read_seconds):
     case.problems = guest.problems()
 
 
-def measure(case, module, read_seconds):
+def measure(case, module, read_seconds, qemu):
     say(f"{case.name}: booting a guest of {MEM} MiB ...")
     outdir = OUT / case.name.replace(", ", "-").replace(" ", "-")
     guest = vm.Guest(outdir, mem_mib=MEM, module=module, programs=["sample", "readloop"],
                      balloon="deflate-on-oom=on", modules=["crc32c_generic", "ext4"],
-                     drives=[(ext4_image(), "format=raw,readonly=on")])
+                     drives=[(ext4_image(), "format=raw,readonly=on")], qemu=qemu)
     with guest:
         # Open all the time: the last to close a block device drops its page cache.
         guest.sh("sleep 36000 </dev/vda >/dev/null 2>&1 &")
@@ -260,21 +259,22 @@ def draw(read_seconds):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="page_cache.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("page_cache.py", __doc__)
     parser.add_argument("--seconds", default=os.environ.get("SECONDS") or "90",
                         help="how long the reader goes on where the target is not reached "
                              "(SECONDS=, %(default)s)")
+    vm.add_qemu(parser)
     return parser.parse_args()
 
 
 def main():
-    read_seconds = bench.whole_number("SECONDS", parse_arguments().seconds, 10, 600, "s",
+    args = parse_arguments()
+    read_seconds = bench.whole_number("SECONDS", args.seconds, 10, 600, "s",
                                       "how long the reader goes on")
-    setup.ensure("page-cache")
+    qemu = vm.prepare("page-cache", args.qemu)
     setup.own(OUT)
     modules = {HISTORIC: setup.module(src=setup.historic_source()), OURS: setup.module()}
-    cases = [measure(Case(driver, medium), module, read_seconds)
+    cases = [measure(Case(driver, medium), module, read_seconds, qemu)
              for medium in ("ext4", "raw disk") for driver, module in modules.items()]
     save(cases)
     text = table(cases, read_seconds)

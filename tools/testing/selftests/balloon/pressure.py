@@ -8,7 +8,6 @@ has none of the memory yet, as in a guest that was ballooned. Exits 1 if our dri
 be killed, or misses another count; times are told, not judged: a machine may be busy.
 """
 
-import argparse
 import csv
 import difflib
 import json
@@ -478,7 +477,7 @@ def measure(name, driver, module, options):
     say(f"{name}, {driver}: {SCENARIOS[name].about}; booting a guest of {MEM} MiB ...")
     guest = vm.Guest(OUT / f"{name}-{driver}", mem_mib=MEM, module=module, load=False,
                      balloon="deflate-on-oom=on", programs=["memtouch", "sample", "forkload"],
-                     qemu=options.qemu or "qemu-system-x86_64",
+                     qemu=options.qemu,
                      drives=[(empty_disk(), "format=raw,readonly=on")])
     try:
         with guest:
@@ -566,16 +565,14 @@ def choose(text):
 
 def parse_arguments():
     default = os.environ.get
-    parser = argparse.ArgumentParser(prog="pressure.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("pressure.py", __doc__)
     parser.add_argument("--scenarios", default=default("SCENARIOS") or "", metavar="NAMES",
                         help=f"only these of {' '.join(SCENARIOS)} (SCENARIOS=)")
     parser.add_argument("--runs", default=default("RUNS") or "5",
                         help="of each program; the median counts (RUNS=, %(default)s)")
     parser.add_argument("--rounds", default=default("ROUNDS") or "20",
                         help="how often a program starts in mid-inflate (ROUNDS=, %(default)s)")
-    parser.add_argument("--qemu", default=default("QEMU"), metavar="PROGRAM",
-                        help="another qemu-system-x86_64 (QEMU=)")
+    vm.add_qemu(parser)
     parser.add_argument("--seconds", default=default("SECONDS") or "60",
                         help="how long at an impossible target (SECONDS=, %(default)s)")
     return parser.parse_args()
@@ -588,8 +585,7 @@ def main():
         bench.whole_number("RUNS", args.runs, 1, 99, "runs", "the median counts"),
         bench.whole_number("ROUNDS", args.rounds, 1, 999, "rounds", "in mid-inflate"),
         bench.whole_number("SECONDS", args.seconds, 5, 3600, "s", "at an impossible target"),
-        args.qemu and vm.find_qemu(args.qemu))
-    setup.ensure("pressure", skip=["qemu-system-x86"] if args.qemu else [])
+        vm.prepare("pressure", args.qemu))
     setup.own(OUT)
     modules = {STOCK: setup.stock_module(), OURS: setup.module()}
     start = time.monotonic()

@@ -5,7 +5,6 @@ Boots a guest with this driver and plays four steps, with a line a second; leave
 picture, a summary and the guest's log in out/run. Exits 1 if a step did not do what it says.
 """
 
-import argparse
 import csv
 import os
 import re
@@ -63,15 +62,13 @@ def check_sizes(args):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="run.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("run.py", __doc__)
     default = os.environ.get
     parser.add_argument("--mem", default=default("MEM") or "2048", metavar="MIB",
                         help="the guest's memory (MEM=, %(default)s)")
     parser.add_argument("--target", default=default("TARGET") or "512", metavar="MIB",
                         help="what the balloon leaves to the guest (TARGET=, %(default)s)")
-    parser.add_argument("--qemu", default=default("QEMU"), metavar="PROGRAM",
-                        help="another qemu-system-x86_64 (QEMU=)")
+    vm.add_qemu(parser)
     return parser.parse_args()
 
 
@@ -329,7 +326,7 @@ def random_disk(mib):
 
 def play(args, mem, target):
     guest = vm.Guest(OUT, mem_mib=mem, module=setup.module(),
-                     qemu=args.qemu or "qemu-system-x86_64",
+                     qemu=args.qemu,
                      balloon="deflate-on-oom=on,free-page-hint=on",
                      programs=["memtouch", "sample"],
                      drives=[(random_disk(target), "format=raw,readonly=on")])
@@ -350,9 +347,7 @@ def play(args, mem, target):
 def main():
     args = parse_arguments()
     mem, target = check_sizes(args)
-    if args.qemu:
-        vm.find_qemu(args.qemu)
-    setup.ensure("run", skip=["qemu-system-x86"] if args.qemu else [])
+    args.qemu = vm.prepare("run", args.qemu)
     setup.own(OUT)
     start = time.monotonic()
     try:

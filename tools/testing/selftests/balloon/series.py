@@ -323,6 +323,7 @@ def make():
 
 
 def main():
+    setup.parser("series.py", __doc__).parse_args()
     setup.ensure("series")
     tree = make()
     count = apply_again()

@@ -556,13 +556,21 @@ def run_check(work, name):
     return outcome
 
 
-def chosen():
-    """TESTS="NAME ...", or all; nothing can be looked at before it is applied."""
-    names = os.environ.get("TESTS", "").split() or list(CHECKS)
+def parse_arguments():
+    parser = setup.parser("series_check.py", __doc__)
+    parser.add_argument("names", nargs="*", default=os.environ.get("TESTS", "").split(),
+                        help="only these checks (TESTS=)")
+    parser.add_argument("--list", action="store_true", default=setup.flag("LIST"),
+                        help="list them and run none (LIST=1)")
+    return parser.parse_args()
+
+
+def chosen(names):
+    """Nothing can be looked at before it is applied."""
     unknown = [name for name in names if name not in CHECKS]
     if unknown:
         raise SetupError(f"there is no {', '.join(unknown)}; there are: {' '.join(CHECKS)}")
-    return list(dict.fromkeys(["git-am", *names]))
+    return list(dict.fromkeys(["git-am", *(names or CHECKS)]))
 
 
 def prepare():
@@ -575,7 +583,11 @@ def prepare():
 
 
 def main():
-    names = chosen()
+    args = parse_arguments()
+    names = chosen(args.names)
+    if args.list:
+        print("\n".join(names if args.names else CHECKS))
+        return 0
     prepare()
     series.make()
     setup.own(OUT)

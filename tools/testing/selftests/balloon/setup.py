@@ -6,6 +6,7 @@ holds a hash of what it was made from, and is moved there only when complete: a 
 interrupted leaves nothing that a later one could take for whole.
 """
 
+import argparse
 import fcntl
 import functools
 import gzip
@@ -37,7 +38,7 @@ KERNEL_NAME = re.compile(r"linux-image-(6\.12\.[0-9]+\+[a-z0-9]+-amd64)")
 # What each command needs. The kernel's own packages are not among them: its headers package would
 # install a kernel, with an initramfs, on a machine that does not boot it. They are unpacked into
 # the cache instead; libelf1 and pahole are what they need to build a module.
-BUILD = ["gcc", "libc6-dev", "make", "libelf1", "pahole"]
+BUILD = ["gcc", "libc6-dev", "make", "kmod", "libelf1", "pahole"]
 GUEST = BUILD + ["qemu-system-x86", "busybox-static"]
 KUNIT = [SOURCE_PACKAGE, "gcc", "libc6-dev", "make", "xz-utils", "perl", "bc", "bison", "flex"]
 PACKAGES = {
@@ -233,6 +234,9 @@ def install(names):
 
 def ensure(what, skip=(), more=()):
     """Install what a command ("build", "run", "shell", "check") needs and is not there yet."""
+    if os.uname().machine != HOST.name:
+        raise SetupError(f"this needs an {HOST.name} machine, not {os.uname().machine}: it fetches "
+                         "kernels and compilers for that")
     if not shutil.which("apt-get"):
         raise SetupError("this needs Debian's apt-get, to fetch a kernel and install packages")
     names = [name for name in dict.fromkeys([*PACKAGES[what], *more]) if name not in skip]
@@ -570,9 +574,26 @@ def own(folder):
             item.unlink()
 
 
+def parser(name, doc):
+    """For a command's arguments; its help is what its file says."""
+    return argparse.ArgumentParser(prog=name, description=doc,
+                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def flag(name):
+    """Whether a variable of `make` is 1."""
+    value = os.environ.get(name) or "0"
+    if value not in ("0", "1"):
+        raise SetupError(f'{name}="{value}" must be 1 or 0')
+    return value == "1"
+
+
 def main():
-    """`make module`: build for the guest's kernel, or for KDIR, and put the result into out/."""
-    kdir = os.environ.get("KDIR")
+    options = parser("setup.py", "`make module`: build the driver for the guest's kernel, or for "
+                     "KDIR, and put the result into out/.")
+    options.add_argument("--kdir", default=os.environ.get("KDIR"), metavar="DIRECTORY",
+                         help="a kernel that is built or whose headers are installed (KDIR=)")
+    kdir = options.parse_args().kdir
     if not kdir:
         ensure("build")
     elif not shutil.which("gcc") or not shutil.which("make"):
@@ -581,7 +602,7 @@ def main():
     OUT.mkdir(exist_ok=True)
     target = OUT / "virtio_balloon.ko"
     shutil.copyfile(built, target)
-    kind = output("modinfo", "-F", "vermagic", target).strip()
+    kind = output("modinfo", "-F", "vermagic", target).strip() if shutil.which("modinfo") else ""
     say(f"{target.relative_to(ROOT)} is built" + (f" for {kind}" if kind else ""))
 
 

@@ -5,7 +5,6 @@ shell.py          boots the guest; the terminal is its shell until that ends, or
 shell.py target   tells a guest that another terminal has booted how much memory to keep
 """
 
-import argparse
 import contextlib
 import os
 import re
@@ -33,13 +32,11 @@ REACH_SECONDS = 30
 
 def parse_arguments():
     default = os.environ.get
-    parser = argparse.ArgumentParser(prog="shell.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("shell.py", __doc__)
     parser.add_argument("command", nargs="?", default="shell", choices=["shell", "target"])
     parser.add_argument("--mem", default=default("MEM") or "2048", metavar="MIB",
                         help="the guest's memory (MEM=, %(default)s)")
-    parser.add_argument("--qemu", default=default("QEMU"), metavar="PROGRAM",
-                        help="another qemu-system-x86_64 (QEMU=)")
+    vm.add_qemu(parser)
     parser.add_argument("--mib", default=default("MIB"), metavar="MIB",
                         help="the target: what the guest is to keep (MIB=)")
     return parser.parse_args()
@@ -117,11 +114,9 @@ def terminal_args():
 
 def shell(args):
     mem = bench.mebibytes("MEM", args.mem, run.MIN_MEM_MIB, run.MAX_MEM_MIB, "the guest's memory")
-    if args.qemu:
-        vm.find_qemu(args.qemu)
-    setup.ensure("shell", skip=["qemu-system-x86"] if args.qemu else [])
+    qemu = vm.prepare("shell", args.qemu)
     setup.own(OUT)
-    guest = vm.Guest(OUT, mem_mib=mem, qemu=args.qemu or "qemu-system-x86_64", tty="hvc0",
+    guest = vm.Guest(OUT, mem_mib=mem, qemu=qemu, tty="hvc0",
                      balloon="deflate-on-oom=on,free-page-hint=on", extra=terminal_args(),
                      programs=["memtouch", "sample"])
     say(f"Booting a guest of {mem} MiB ...")

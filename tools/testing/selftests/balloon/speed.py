@@ -6,7 +6,6 @@ two at a time. What counts is the ratio of the medians. Seconds on an emulated m
 about another; ratios within one run travel better.
 """
 
-import argparse
 import contextlib
 import difflib
 import json
@@ -660,29 +659,23 @@ def choose(text, quick):
 
 def parse_arguments():
     default = os.environ.get
-    parser = argparse.ArgumentParser(prog="speed.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("speed.py", __doc__)
     parser.add_argument("--rows", default=default("ROWS") or "", metavar="NAMES",
                         help=f"only these of {' '.join(ROWS)} (ROWS=)")
     parser.add_argument("--rounds", default=default("ROUNDS") or "",
                         help="of each row and driver (ROUNDS=; 5, or 1 if quick)")
-    parser.add_argument("--quick", default=default("QUICK") or "0", metavar="0|1",
+    parser.add_argument("--quick", action="store_true", default=setup.flag("QUICK"),
                         help="one round of the main rows, under 3 minutes (QUICK=1)")
-    parser.add_argument("--qemu", default=default("QEMU"), metavar="PROGRAM",
-                        help="another qemu-system-x86_64 (QEMU=)")
+    vm.add_qemu(parser)
     return parser.parse_args()
 
 
 def main():
     args = parse_arguments()
-    if args.quick not in ("0", "1"):
-        raise SetupError(f'QUICK="{args.quick}": 1 for the main rows only, 0 for all')
-    quick = args.quick == "1"
-    names = choose(args.rows, quick)
-    rounds = bench.whole_number("ROUNDS", args.rounds or ("1" if quick else "5"), 1, 99, "rounds",
-                                "the median counts")
-    qemu = args.qemu and vm.find_qemu(args.qemu)
-    setup.ensure("bench", skip=["qemu-system-x86"] if qemu else [])
+    names = choose(args.rows, args.quick)
+    rounds = bench.whole_number("ROUNDS", args.rounds or ("1" if args.quick else "5"), 1, 99,
+                                "rounds", "the median counts")
+    qemu = vm.prepare("bench", args.qemu)
     setup.own(OUT)
     start = time.monotonic()
     bench_ = Bench(qemu)

@@ -11,7 +11,6 @@ Status 0: no page is missing, nothing was killed, and the kernel log is clean. 1
 could not be run.
 """
 
-import argparse
 import contextlib
 import os
 import random
@@ -293,15 +292,13 @@ def judge(guest, before, killed):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(prog="stress.py", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = setup.parser("stress.py", __doc__)
     default = os.environ.get
     parser.add_argument("--minutes", default=default("MINUTES") or "10",
                         help="how long (MINUTES=, %(default)s)")
     parser.add_argument("--seed", default=default("SEED") or str(random.randrange(10 ** 6)),
                         help="a number that was printed, for the same once more (SEED=)")
-    parser.add_argument("--qemu", default=default("QEMU") or "qemu-system-x86_64",
-                        metavar="PROGRAM", help="another qemu-system-x86_64 (QEMU=)")
+    vm.add_qemu(parser)
     return parser.parse_args()
 
 
@@ -315,11 +312,11 @@ def empty_disk():
 def main():
     args = parse_arguments()
     minutes = bench.whole_number("MINUTES", args.minutes, 1, 24 * 60, "minutes", "of stress")
-    setup.ensure("stress")
+    qemu = vm.prepare("stress", args.qemu)
     setup.own(OUT)
     say(f"seed {args.seed}: SEED={args.seed} plays the same; {minutes} minutes; booting ...")
     guest = StressGuest(OUT / "guest", mem_mib=MEM, module=setup.module(), balloon=None,
-                        machine="pc", append="no_console_suspend movablecore=512M", qemu=args.qemu,
+                        machine="pc", append="no_console_suspend movablecore=512M", qemu=qemu,
                         programs=["memtouch"], extra=["-object", "iothread,id=hinting"],
                         drives=[(empty_disk(), "format=raw,readonly=on")])
     with guest:

@@ -697,3 +697,16 @@ def find_qemu(name):
     if not path:
         raise setup.SetupError(f'QEMU="{name}" is no program that can be run')
     return str(Path(path).absolute())
+
+
+def add_qemu(parser):
+    """Give a command the option of another QEMU."""
+    parser.add_argument("--qemu", default=os.environ.get("QEMU") or "", metavar="PROGRAM",
+                        help="another qemu-system-* (QEMU=)")
+
+
+def prepare(what, qemu, more=()):
+    """Install what a command with guests needs, but no QEMU if one is named; None, or its path."""
+    found = find_qemu(qemu) if qemu else None
+    setup.ensure(what, skip=["qemu-system-x86"] if qemu else [], more=more)
+    return found
