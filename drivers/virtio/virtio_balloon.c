@@ -13,11 +13,11 @@
  *
  * The life of a page:
  *
- *   free -> held -> (reporting ->) announced -> ballooned -> recalled -> free
+ *   free -> (reporting -> held ->) announced -> ballooned -> recalled -> free
  *
- *   held       a whole block, reported or about to be, waiting to be announced;
- *              whoever unlinks it has it: the size worker or the OOM notifier
- *   reporting  a block in an unanswered report; nobody may touch it
+ *   reporting  a whole block in an unanswered report; nobody may touch it
+ *   held       a block whose report is over, waiting to be announced; whoever
+ *              unlinks it has it: the size worker or the OOM notifier
  *   announced  its PFN is in an inflate request that was not answered yet;
  *              nobody may touch it
  *   ballooned  on the kernel's balloon list, from where deflation, the OOM
@@ -102,7 +102,7 @@
 
 /* 32 MiB: some 10 ms of work for a device that discards page by page. */
 #define BATCH_WIRE_MAX		8192U
-/* One slot for the worker, one for OOM, one for migration, and none to spare. */
+/* One slot for the worker, two for OOM, one for migration, and none to spare. */
 #define RING_MIN		4U
 /* A batch slower than this halves the next: device and guest stay responsive. */
 #define BATCH_SLOW_MS		20
@@ -454,7 +454,6 @@ struct balloon_migration {
  * @ballooned: pages on that list, or isolated from it for migration
  * @size_wq: for @size_work; no rescuer, it may wait for memory anyway
  * @size_work: one step towards the target
- * @batch: by @size_work
  * @batch: the size worker's, or removal's
  * @second: filled while the device has the other
  * @batch_max: most pages in one of them; never changes

@@ -137,7 +137,7 @@ def check_checkpatch():
 
 def check_originality():
     if not ORIGINALITY.exists():
-        raise Skipped("../shared/tools/originality is not there")
+        raise Skipped("its checker is no part of this project, and is not there")
     verdicts = []
     for name in (DRIVER, HEADER):
         code, said = run([ORIGINALITY, setup.ROOT / name, kernel_source(name)])

@@ -168,7 +168,7 @@ TESTS = (
 
     in_guest("oom-threads", "800 MiB touched all over by four threads: nothing is killed", 10, OOM,
              "pressure_test -t scattered_heap"),
-    in_guest("oom-huge", "the same with huge pages", 10, OOM, "pressure_test -t huge_pages"),
+    in_guest("oom-huge", "800 MiB of huge pages touched by a program: nothing is killed", 10, OOM, "pressure_test -t huge_pages"),
     in_guest("oom-while-inflating", "a program starts while the balloon grows (U6)", 40, OOM,
              "pressure_test -t while_inflating"),
     in_guest("oom-rest", "inflation rests after an OOM, and comes back by itself (F33)", 40,
@@ -196,7 +196,7 @@ TESTS = (
              "stays", 20, OOM, "cache_test -f swapping"),
     in_guest("ext4-writes", "heavy writes to ext4 while the balloon is filled (U5)", 25, EXT4,
              "cache_test -f writes"),
-    in_guest("page-cache-large", "the same in a guest of 2 GiB", 60, LARGE,
+    in_guest("page-cache-large", "page-cache in a guest of 2 GiB", 60, LARGE,
              FILLING, slow=True),
 
     in_guest("hint", "a migration with hinting: id, blocks, STOP, all memory back", 10, HINT,
@@ -217,20 +217,20 @@ TESTS = (
 
     in_guest("features", "each bit negotiated exactly when offered, with what it registers; "
              "MemTotal (U27)", 15, (PLAIN, OOM_PROBED, HINT, EVERYTHING), "features_test"),
-    in_guest("features-poison", "the same where free memory keeps its content (S2, S3)", 20,
+    in_guest("features-poison", "features, where free memory keeps its content (S2, S3)", 20,
              (POISON, NO_POISON), "features_test"),
 
     in_guest("module-cycle", "rmmod empty, inflated, in mid-inflate; every page back", 20,
              (OOM, PLAIN), "module_test -t empty -t inflated -t while_inflating"),
-    in_guest("unbind", "the same with unbind and bind", 10, OOM,
+    in_guest("unbind", "unbind and bind inflated, in mid-inflate; every page back", 10, OOM,
              "module_test -t unbind_and_bind -t unbind_while_inflating"),
     in_guest("unplug", "device_del and unbind on the way down, on the way up and in mid-hint: "
              "20 rounds (U17)", 40, PLUG, "unplug_test"),
-    in_guest("unplug-no-hints", "the same without hinting, but in mid-hint: 16 rounds (U17, U22)",
+    in_guest("unplug-no-hints", "unplug without hinting: on the way down and up, 16 rounds (U17, U22)",
              30, PLUG, "env PROPERTIES='deflate-on-oom=on free-page-reporting=on' unplug_test "
              "-t while_inflating -t while_deflating -t unbind_while_inflating "
              "-t unbind_while_deflating", slow=True),
-    in_guest("unplug-long", "the same, 60 rounds", 120, PLUG, "env ROUNDS=12 unplug_test",
+    in_guest("unplug-long", "unplug, 60 rounds", 120, PLUG, "env ROUNDS=12 unplug_test",
              slow=True),
 
     in_guest("suspend", "S3 empty, inflated, on the way, under stress (U14, U23)", 40, SLEEP,
@@ -239,7 +239,7 @@ TESTS = (
              "suspend_test -f awake"),
     in_guest("hibernate", "S4 on the way, resumed at once", 15, SLEEP,
              "suspend_test -r suspend.image.while_inflating"),
-    in_guest("hibernate-more", "the same empty, inflated, on the way up, under stress", 60, SLEEP,
+    in_guest("hibernate-more", "S4 empty, inflated, on the way up, under stress", 60, SLEEP,
              "suspend_test -v image", slow=True),
     in_guest("hibernate-disk", "S4 to the disk, and back in a new QEMU", 30, SLEEP,
              ThroughPowerOff("suspend_test -r suspend.disk.while_inflating"), slow=True),
@@ -267,11 +267,11 @@ TESTS = (
 
     in_guest("legacy", "a legacy PCI device: negotiation, target, OOM, statistics", 40, LEGACY,
              *ON_TRANSPORT),
-    in_guest("mmio", "the same over virtio-mmio", 40, MMIO, *ON_TRANSPORT),
+    in_guest("mmio", "virtio-mmio: negotiation, target, OOM, statistics", 40, MMIO, *ON_TRANSPORT),
 
     in_guest("trace", "the tracepoints tell what was", 20, PLUG_PROBED,
              "observe_test -t resizes_are_traced -t pressure_is_traced -t reports_are_traced"),
-    in_guest("trace-hints", "those of hinting too", 10, PLUG_PROBED,
+    in_guest("trace-hints", "the tracepoints of hinting", 10, PLUG_PROBED,
              "observe_test -t hints_are_traced"),
     in_guest("debugfs", "agrees with QEMU and /proc/vmstat, and reading it changes nothing", 10,
              PLUG, "observe_test -t status_agrees -t reading_changes_nothing "
