@@ -1033,7 +1033,7 @@ static void request_answered(struct balloon_queue *q, void *token)
 	q->owners--;
 	if (b->late)
 		batch_recover(q->vb, b);
-	b->late = false;
+	WRITE_ONCE(b->late, false);
 	if (b->moving)
 		queue_work(q->vb->publish_wq, &q->vb->migration.work);
 	wake_up(&q->wait);
@@ -1088,7 +1088,7 @@ static int batch_give_up(struct balloon_queue *q, struct balloon_batch *b,
 
 	spin_lock_irqsave(&q->lock, flags);
 	if (!batch_answered(b)) {
-		b->late = true;
+		WRITE_ONCE(b->late, true);
 		queue_stalled(q, timeout);
 		err = -ETIMEDOUT;
 	}
@@ -1554,14 +1554,15 @@ static void held_add(struct virtio_balloon *vb, struct list_head *blocks,
 	chunks_free(blocks);
 }
 
-/* Unlinks up to @max blocks; returns how many. */
+/* Unlinks up to @max blocks, of which @keep stay; returns how many. */
 static unsigned long held_take(struct virtio_balloon *vb,
-			       struct list_head *blocks, unsigned long max)
+			       struct list_head *blocks, unsigned long max,
+			       unsigned long keep)
 {
 	unsigned long flags, taken = 0;
 
 	spin_lock_irqsave(&vb->held_lock, flags);
-	while (taken < max && !list_empty(&vb->held)) {
+	while (taken < max && vb->nr_held - taken > keep) {
 		list_move_tail(vb->held.next, blocks);
 		taken++;
 	}
@@ -1583,11 +1584,11 @@ static unsigned long held_take(struct virtio_balloon *vb,
  */
 static unsigned long held_trim(struct virtio_balloon *vb, unsigned long keep)
 {
-	unsigned long have, taken, sum = 0;
+	unsigned long taken, sum = 0;
 	LIST_HEAD(blocks);
 
-	while ((have = READ_ONCE(vb->nr_held)) > keep) {
-		taken = held_take(vb, &blocks, min(have - keep, TAKE_MAX));
+	/* A glance at the number could miss blocks that are being linked. */
+	while ((taken = held_take(vb, &blocks, TAKE_MAX, keep))) {
 		chunks_free(&blocks);
 		sum += taken;
 		cond_resched();
@@ -1875,10 +1876,7 @@ static int move_begin(struct virtio_balloon *vb, struct balloon_move *move,
 	return 0;
 }
 
-/*
- * The oldest move's place, or NULL.  Callers who may wait do, but only one of
- * them for a device that does not answer.
- */
+/* The oldest move's place, or NULL.  Callers who may wait do. */
 static struct balloon_move *move_get(struct virtio_balloon *vb, bool wait)
 {
 	struct balloon_migration *m = &vb->migration;
@@ -1886,9 +1884,7 @@ static struct balloon_move *move_get(struct virtio_balloon *vb, bool wait)
 
 	lockdep_assert_held(&m->lock);
 	if (!move_settle(vb, move, false)) {
-		if (!wait || READ_ONCE(move->inflate.late) ||
-		    READ_ONCE(move->deflate.late) ||
-		    move_wait(vb, &move->inflate) ||
+		if (!wait || move_wait(vb, &move->inflate) ||
 		    move_wait(vb, &move->deflate) ||
 		    !move_settle(vb, move, false))
 			return NULL;
@@ -1911,6 +1907,13 @@ static void move_poll(const struct balloon_move *move)
 		cpu_relax();
 }
 
+/* Somebody has waited in vain: it need not be found out again for each move. */
+static bool move_device_late(struct virtio_balloon *vb)
+{
+	return READ_ONCE(vb->queue[QUEUE_INFLATE].late) ||
+	       READ_ONCE(vb->queue[QUEUE_DEFLATE].late);
+}
+
 static int migration_move(struct virtio_balloon *vb, struct page *to,
 			  struct page *from, bool wait)
 {
@@ -1918,6 +1921,7 @@ static int migration_move(struct virtio_balloon *vb, struct page *to,
 
 	if (READ_ONCE(vb->stopping) || !chunk_fits_wire(to, 0))
 		return -EBUSY;
+	wait = wait && !move_device_late(vb);
 	move = move_get(vb, wait);
 	if (!move)
 		return -EAGAIN;
@@ -2130,15 +2134,20 @@ static bool worker_idle(struct virtio_balloon *vb)
 
 /*
  * The list is empty, but the worker has pages in a batch: in a moment they are
- * on the list, or free.  Returns how many it had, if it let go of them.
+ * on the list, or free.  Returns how many it had, if it let go of them, and what
+ * is left of the time.
  */
-static unsigned long oom_wait_worker(struct virtio_balloon *vb)
+static unsigned long oom_wait_worker(struct virtio_balloon *vb, long *left)
 {
 	unsigned long in_hand = READ_ONCE(vb->in_hand);
 
 	if (!in_hand || READ_ONCE(vb->stuck))
 		return 0;
-	if (wait_event_timeout(vb->idle, worker_idle(vb), OOM_TIMEOUT))
+	/* On s390 its access to the configuration allocates. */
+	if (current_work() == &vb->size_work.work)
+		return 0;
+	*left = wait_event_timeout(vb->idle, worker_idle(vb), *left);
+	if (*left)
 		return in_hand;
 	WRITE_ONCE(vb->stuck, true);
 	return 0;
@@ -2150,12 +2159,13 @@ static unsigned long oom_deflate_step(struct virtio_balloon *vb,
 {
 	struct balloon_batch *b = &vb->oom_batch;
 	unsigned long freed_wire = 0, in_hand;
+	long left = OOM_TIMEOUT;
 	int err;
 
-	err = deflate(vb, b, step, OOM_TIMEOUT, &freed_wire);
+	err = deflate(vb, b, step, left, &freed_wire);
 	if (err == -ENOENT) {
-		in_hand = oom_wait_worker(vb);
-		err = in_hand ? deflate(vb, b, step, OOM_TIMEOUT, &freed_wire) : 0;
+		in_hand = oom_wait_worker(vb, &left);
+		err = in_hand ? deflate(vb, b, step, left, &freed_wire) : 0;
 		if (err == -ENOENT)
 			freed_wire = pages_to_wire(in_hand);
 	}
@@ -2411,9 +2421,9 @@ static unsigned long report_take_blocks(struct virtio_balloon *vb,
 	struct page *page;
 
 	max = min(max, report_capacity(vb));
-	WRITE_ONCE(vb->in_hand, max * BLOCK_PAGES);
 	while (nr < max && !READ_ONCE(vb->pressure.resting) &&
 	       global_zone_page_state(NR_FREE_PAGES) >= reserve + BLOCK_PAGES) {
+		WRITE_ONCE(vb->in_hand, (nr + 1) * BLOCK_PAGES);
 		page = chunk_alloc(BLOCK_ORDER, true);
 		if (!page)
 			break;
@@ -2503,7 +2513,8 @@ static void adjustment_ends(struct virtio_balloon *vb)
 
 /*
  * Before a hibernation image is made, memory is needed for it: inflation stops
- * with the batch that is under way, and goes on after the wake-up.
+ * with the batch that is under way, and hinting with the block; both go on after
+ * the wake-up.
  */
 static int balloon_pm_notify(struct notifier_block *nb, unsigned long event,
 			     void *unused)
@@ -2518,12 +2529,16 @@ static int balloon_pm_notify(struct notifier_block *nb, unsigned long event,
 		WRITE_ONCE(vb->sleeping, true);
 		flush_work(&vb->size_work.work);
 		held_release(vb);
+		flush_work(&vb->hint.work);
+		hint_release(vb, ULONG_MAX);
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_SUSPEND:
 	case PM_POST_RESTORE:
 		WRITE_ONCE(vb->sleeping, false);
 		queue_delayed_work(vb->size_wq, &vb->size_work, 0);
+		if (vb->hint.wq)
+			queue_work(vb->hint.wq, &vb->hint.work);
 		break;
 	}
 	return NOTIFY_DONE;
@@ -2538,9 +2553,18 @@ static void suspend_init(struct virtio_balloon *vb)
 
 /* --- The size worker ----------------------------------------------------- */
 
+/*
+ * The notifier may have freed the pages of a request that the device has yet to
+ * answer: announced again meanwhile, they would be recalled by that request.
+ */
+static bool oom_is_late(struct virtio_balloon *vb)
+{
+	return READ_ONCE(vb->oom_batch.late);
+}
+
 static bool inflate_must_rest(struct virtio_balloon *vb)
 {
-	return READ_ONCE(vb->sleeping) ||
+	return READ_ONCE(vb->sleeping) || oom_is_late(vb) ||
 	       pressure_resting(vb, get_jiffies_64());
 }
 
@@ -2566,7 +2590,7 @@ static int inflate_fill(struct virtio_balloon *vb, struct list_head *chunks,
 	struct page *page;
 
 	WRITE_ONCE(vb->in_hand, base + nr);
-	have = held_take(vb, chunks, nr / BLOCK_PAGES) * BLOCK_PAGES;
+	have = held_take(vb, chunks, nr / BLOCK_PAGES, 0) * BLOCK_PAGES;
 	WRITE_ONCE(vb->in_hand, base + have);
 	while (have < nr && !inflate_fill_ends(vb, end)) {
 		order = min_t(unsigned int, order, ilog2(nr - have));
@@ -2600,7 +2624,6 @@ static void batch_pace(struct virtio_balloon *vb, const struct balloon_batch *b)
 		vb->batch_pages = min(vb->batch_pages * 2, vb->batch_max);
 }
 
-/* A notifier that found the list empty may wait for this. */
 /* Settles what has been answered.  Returns the batch that is late, if one is. */
 static struct balloon_batch *worker_settle(struct virtio_balloon *vb)
 {
@@ -2611,6 +2634,7 @@ static struct balloon_batch *worker_settle(struct virtio_balloon *vb)
 	return vb->second.used ? &vb->second : NULL;
 }
 
+/* A notifier that found the list empty may wait for this. */
 static void worker_lets_go(struct virtio_balloon *vb)
 {
 	WRITE_ONCE(vb->in_hand, 0);
@@ -3186,7 +3210,8 @@ static bool hint_superseded(struct virtio_balloon *vb)
 
 	if (test_and_clear_bit(HINT_RECHECK, &hint->flags))
 		hint->current_id = hint_read_id(vb);
-	return READ_ONCE(vb->stopping) || test_bit(HINT_YIELD, &hint->flags) ||
+	return READ_ONCE(vb->stopping) || READ_ONCE(vb->sleeping) ||
+	       test_bit(HINT_YIELD, &hint->flags) ||
 	       hint->current_id != hint->sent_id;
 }
 
@@ -3291,7 +3316,7 @@ static void hint_work_fn(struct work_struct *work)
 	if (hint->current_id == VIRTIO_BALLOON_CMD_ID_DONE)
 		hint_release(vb, ULONG_MAX);
 	else if (hint->current_id > VIRTIO_BALLOON_CMD_ID_DONE &&
-		 hint->current_id != hint->sent_id)
+		 hint->current_id != hint->sent_id && !READ_ONCE(vb->sleeping))
 		hint_run(vb);
 }
 

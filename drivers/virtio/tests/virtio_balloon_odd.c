@@ -212,6 +212,23 @@ static void odd_oom_late_may_tell(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, fake->nr_held, SOME - 5 * step);
 }
 
+/* Announced before the old request was answered, a page would be recalled by it. */
+static void odd_oom_late_stops_inflation(struct kunit *test)
+{
+	struct fake_balloon *fake = device_with(test, &odd_plain, SOME);
+
+	fake_withhold(fake, QUEUE_DEFLATE);
+	fake->lax = true;
+	KUNIT_EXPECT_EQ(test, device_oom(fake), BLOCK_PAGES);
+	/* A new target ends the rest. */
+	fake_target(fake, SOME + BLOCK_PAGES);
+	msleep(2000);
+	KUNIT_EXPECT_EQ(test, fake_pages_out(), SOME - BLOCK_PAGES);
+	fake_release(fake, QUEUE_DEFLATE);
+	device_reach(fake, SOME + BLOCK_PAGES);
+	KUNIT_EXPECT_EQ(test, fake->nr_held, SOME + BLOCK_PAGES);
+}
+
 static void odd_oom_late_must_tell(struct kunit *test)
 {
 	struct fake_balloon *fake = device_with(test, &odd_strict, SOME);
@@ -537,6 +554,24 @@ static void odd_sleep_stops_inflation(struct kunit *test)
 	device_reach(fake, SOME);
 }
 
+/* Hinted memory is given to the image, and a run ends, or does not begin. */
+static void odd_sleep_stops_hinting(struct kunit *test)
+{
+	struct fake_balloon *fake = fake_new(test, &odd_free);
+	struct virtio_balloon *vb = fake_vb(fake);
+
+	fake_hint(fake, 5);
+	FAKE_ASSERT_SOON(fake, READ_ONCE(fake->nr_hint_stops) == 1, FAKE_PATIENCE_MS);
+	balloon_pm_notify(&vb->pm_nb, PM_SUSPEND_PREPARE, NULL);
+	KUNIT_EXPECT_EQ(test, fake_pages_out(), 0UL);
+	fake_hint(fake, 6);
+	msleep(500);
+	KUNIT_EXPECT_EQ(test, fake->nr_hint_stops, 1UL);
+	balloon_pm_notify(&vb->pm_nb, PM_POST_SUSPEND, NULL);
+	FAKE_EXPECT_SOON(fake, READ_ONCE(fake->nr_hint_stops) == 2, FAKE_PATIENCE_MS);
+	KUNIT_EXPECT_EQ(test, fake->hint_id, 6);
+}
+
 /* --- Reports ----------------------------------------------------------- */
 
 /**
@@ -719,6 +754,24 @@ static void odd_moves_all_under_way(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, fake->nr_held, SOME);
 	KUNIT_EXPECT_EQ(test, device_migrate(fake, 5, MIGRATE_ASYNC), 5);
 	device_reach(fake, 0);
+}
+
+/* The first waits in vain; the others, and other moves, learn from it. */
+static void odd_moves_wait_once(struct kunit *test)
+{
+	struct fake_balloon *fake = device_with(test, &odd_strict, SOME);
+	struct virtio_balloon *vb = fake_vb(fake);
+	unsigned long begun = jiffies;
+	unsigned int i;
+
+	fake_withhold(fake, QUEUE_INFLATE);
+	for (i = 0; i < 4; i++)
+		KUNIT_EXPECT_EQ(test, device_move_one(fake, MIGRATE_SYNC), 0);
+	ODD_EXPECT_TOOK(test, begun, 4900, 5500);
+	fake_release(fake, QUEUE_INFLATE);
+	FAKE_EXPECT_SOON(fake, fake_pages_out() == SOME, 1000);
+	FAKE_EXPECT_SOON(fake, !READ_ONCE(vb->info.isolated_pages), 1000);
+	fake_check_claims(fake);
 }
 
 /* The old page is told of before the new one was answered. */
@@ -1185,6 +1238,7 @@ static struct kunit_case odd_cases[] = {
 	KUNIT_CASE(odd_device_vanishes_in_inflation),
 	KUNIT_CASE(odd_device_vanishes_when_full),
 	KUNIT_CASE_SLOW(odd_oom_late_may_tell),
+	KUNIT_CASE_SLOW(odd_oom_late_stops_inflation),
 	KUNIT_CASE_SLOW(odd_oom_late_must_tell),
 	KUNIT_CASE_SLOW(odd_oom_finds_late_answer),
 	KUNIT_CASE_SLOW(odd_oom_late_at_reset),
@@ -1203,6 +1257,7 @@ static struct kunit_case odd_cases[] = {
 	KUNIT_CASE(odd_restored_with_less),
 	KUNIT_CASE(odd_restore_without_queues),
 	KUNIT_CASE_SLOW(odd_sleep_stops_inflation),
+	KUNIT_CASE_SLOW(odd_sleep_stops_hinting),
 	KUNIT_CASE_SLOW(odd_report_waits_for_the_device),
 	KUNIT_CASE_SLOW(odd_report_outstanding_at_removal),
 	KUNIT_CASE_SLOW(odd_report_of_the_core_at_removal),
@@ -1212,6 +1267,7 @@ static struct kunit_case odd_cases[] = {
 	KUNIT_CASE_SLOW(odd_own_report_late_at_removal),
 #ifdef CONFIG_BALLOON_COMPACTION
 	KUNIT_CASE(odd_moves_all_under_way),
+	KUNIT_CASE_SLOW(odd_moves_wait_once),
 	KUNIT_CASE(odd_moves_answered_out_of_order),
 	KUNIT_CASE_SLOW(odd_moves_under_way_at_reset),
 	KUNIT_CASE_SLOW(odd_move_waits_with_a_bound),
